@@ -1,0 +1,47 @@
+# The verbs of the fleet. `make help` lists them; every one does its own set-up, a second run installs nothing.
+SHELL := /bin/bash
+.SHELLFLAGS := -Eeuo pipefail -c
+.DEFAULT_GOAL := help
+VENV := .venv
+UV := 0.13.9
+export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/node_modules/.bin:$(PATH)
+export PYTHONPATH := $(CURDIR)
+
+DEPLOY := $(VENV)/.deploy-ready node_modules/.ready
+DEV := $(VENV)/.dev-ready node_modules/.ready
+
+help: ## list the verbs
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+# --- set-up ---------------------------------------------------------------------------------------------------
+$(VENV)/.deploy-ready: requirements.txt constraints.txt pyproject.toml
+	@echo "setting up Python packages ..."
+	test -x $(VENV)/bin/python || python3 -m venv $(VENV)
+	test "$$($(VENV)/bin/uv --version 2>/dev/null | cut -d' ' -f2)" = $(UV) || $(VENV)/bin/python -m pip install -q uv==$(UV)
+	uv pip install -q -c constraints.txt -r requirements.txt
+	uv pip install -q --no-deps -e .
+	touch $@
+
+$(VENV)/.dev-ready: requirements-dev.txt $(VENV)/.deploy-ready
+	uv pip install -q -c constraints.txt -r requirements-dev.txt
+	touch $@
+
+node_modules/.ready: package.json package-lock.json $(VENV)/.deploy-ready
+	@echo "setting up the CDK CLI ..."
+	npm ci --silent
+	touch $@
+
+setup: $(DEV) ## install everything that demo, test and bench need
+
+lint: $(DEV) ## format, lint, types
+	ruff format --check .
+	ruff check .
+	mypy app.py fleet lambdas stacks
+
+test: lint ## everything CI runs
+	pytest -n 2 --dist loadgroup
+
+constraints: ## pin what the requirements pull in
+	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
+
+.PHONY: help setup lint test constraints

@@ -1,0 +1,1 @@
+"""The CDK app: one fleet, its stacks as rooms."""

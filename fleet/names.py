@@ -1,0 +1,83 @@
+"""Every name that two parts of the fleet must agree on: the app declares it, the Lambda, the box and the CLI use it.
+
+Plain constants and one-line functions, written for Python 3.9, because the box ships this file too.
+A name used in one file only does not belong here.
+"""
+
+# --- resources, one set per fleet ------------------------------------------------------------------------------
+
+
+def stack(fleet: str, room: str) -> str:
+    """CloudFormation stack of one room: network, store, lever, group, watchdog, monitoring."""
+    return f"{fleet}-{room}"
+
+
+def group(fleet: str) -> str:
+    """Auto Scaling group."""
+    return f"{fleet}-gpu"
+
+
+def lever_parameter(fleet: str) -> str:
+    """SSM parameter with the purchase lever: OnDemandPercentageAboveBaseCapacity, "0" or "100"."""
+    return f"/{fleet}/on-demand-percentage"
+
+
+def state_parameter(fleet: str) -> str:
+    """SSM parameter with the watchdog's state (JSON, at most 4 KB)."""
+    return f"/{fleet}/watchdog-state"
+
+
+def watchdog_function(fleet: str) -> str:
+    """Lambda function of the watchdog."""
+    return f"{fleet}-watchdog"
+
+
+def no_healthy_target_alarm(fleet: str) -> str:
+    """Alarm that wakes the watchdog."""
+    return f"{fleet}-no-healthy-target"
+
+
+def box_log_group(fleet: str) -> str:
+    """Log group with the boxes' BOOTSTAGE lines and agent logs."""
+    return f"/{fleet}/box"
+
+
+LAUNCH_HOOK = "hold-until-serving"
+TERMINATION_HOOK = "drain"
+
+# --- tags ------------------------------------------------------------------------------------------------------
+
+TAG_FLEET = "fleet:name"
+TAG_BOOT = "fleet:boot"  # set by the box itself once it knows
+BOOT_WARM = "warm"
+BOOT_COLD = "cold"
+
+# --- metrics ---------------------------------------------------------------------------------------------------
+
+METRIC_NAMESPACE = "SpotFleet"
+DIMENSION_FLEET = "Fleet"
+DIMENSION_STAGE = "Stage"
+METRIC_BOOT_STAGE_SECONDS = "BootStageSeconds"  # dimensions Fleet, Stage; stage "total" is kernel to serving
+METRIC_BOOT_FAILED = "BootFailed"
+METRIC_REPLACEMENT_READY_SECONDS = "ReplacementReadySeconds"  # launch to serving
+METRIC_NOTICE_TO_DRAINING_SECONDS = "NoticeToDrainingSeconds"
+METRIC_STREAMS_FINISHED = "StreamsFinished"
+METRIC_STREAMS_CUT = "StreamsCut"
+METRIC_INTERRUPTIONS = "InterruptionNotices"
+METRIC_REBALANCE_RECOMMENDATIONS = "RebalanceRecommendations"
+METRIC_LAUNCHES_FAILED = "LaunchesFailed"
+METRIC_MODE = "Mode"  # 0 spot-armed, 1 on-demand-failover, 2 on-demand-pinned
+METRIC_LEVER = "OnDemandPercentage"
+METRIC_FAILOVERS = "Failovers"
+METRIC_REARMS = "Rearms"
+
+# --- what the Lambda finds in its environment ------------------------------------------------------------------
+
+ENV_SETTINGS = "FLEET_SETTINGS"  # the validated settings, JSON
+ENV_TOPIC_ARN = "TOPIC_ARN"
+ENV_TARGET_GROUP_ARN = "TARGET_GROUP_ARN"
+
+# --- lines operators search for, word for word -----------------------------------------------------------------
+
+LINE_SKIPPED_YOUNG = "failover skipped: instance younger than grace is still warming"
+LINE_PINNED = "pinned; nothing to do"
