@@ -1,0 +1,62 @@
+"""The box's own few values, read once from box.json by every program on the box.
+
+Every timing stands here with its reason; `fleet.box_config` writes the fields without a default, and may override the
+others. A new mail address or watchdog threshold is not among them, so it rolls no GPU.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+PATH = Path("/etc/fleet/box.json")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One source file in the model store; `sha256` is empty where the operator named none."""
+
+    key: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Box:
+    """What this box serves and for whom. Times in seconds."""
+
+    fleet: str
+    region: str
+    bucket: str
+    target_group_arn: str
+    port: int
+    model: str
+    context_length: int
+    engine_version: str
+    engine: Artifact
+    gguf: Artifact
+    modelfile: Artifact
+    warm_budget_seconds: float
+    cold_budget_seconds: float
+    drain_budget_seconds: float
+    safety_margin_seconds: float
+    # AWS: notices are to be polled every 5 s.
+    poll_seconds: float = 5.0
+    # The launch hook's heartbeat timeout is 30 min: six beats inside it.
+    heartbeat_seconds: float = 300.0
+    # Balancer probes come every 10 s at the fastest; one CLI call costs 0.8 s of a core.
+    health_poll_seconds: float = 3.0
+    # After 25 idle minutes the first request cost nothing, after 5.7 h it cost 46 s.
+    self_prime_seconds: float = 1200.0
+    # `/api/version` is answered by a thread that no generation blocks.
+    wedge_silent_seconds: float = 30.0
+    # The longest gap between tokens of a healthy engine is a long prompt, and that keeps the GPU busy.
+    wedge_stuck_seconds: float = 120.0
+    # A shut gate gives a wedged engine this long to come back by itself before the box is replaced.
+    wedge_confirm_seconds: float = 60.0
+
+
+def load(path: Path = PATH) -> Box:
+    """Read box.json. Unknown or missing keys raise TypeError naming them: a half-understood box must not boot."""
+    raw = json.loads(path.read_text())
+    for name in ("engine", "gguf", "modelfile"):
+        raw[name] = Artifact(**raw[name])
+    return Box(**raw)

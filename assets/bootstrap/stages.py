@@ -1,0 +1,36 @@
+"""The stages of a boot and what each needs: the one declaration that the runner, the docs and the dashboard share.
+
+A stage starts as soon as everything it needs has ended. `budget_seconds` is generous (three times the slowest of 27
+measured boots, or of the two cold ones); the whole boot has a budget of its own, warm or cold.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage. Its function carries the same name in `boot.py`."""
+
+    name: str
+    needs: tuple[str, ...]
+    budget_seconds: float
+    serving: bool = True  # False: the boot does not wait for it, and its failure is reported, not fatal
+
+
+STAGES = (
+    Stage("gate", (), 10),
+    Stage("agent", ("gate",), 20),
+    Stage("telemetry", ("gate",), 300, serving=False),
+    Stage("register", ("gate",), 120),
+    Stage("store", ("gate",), 60),
+    Stage("plan", ("gate",), 60),
+    Stage("engine", ("store",), 120),
+    Stage("serve", ("engine",), 60),
+    Stage("restore", ("store", "plan"), 450),
+    Stage("import", ("restore", "serve"), 1000),
+    Stage("warm", ("import",), 400),
+    Stage("open", ("warm",), 10),
+    Stage("healthy", ("open", "register"), 420),
+    Stage("complete", ("healthy",), 60),
+    Stage("prime", ("complete",), 900, serving=False),
+)

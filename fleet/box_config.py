@@ -1,0 +1,70 @@
+"""What a box is given at synth: its few settings (box.json), user data, bundle, and leave for the AWS calls it makes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from fleet.settings import Settings
+
+BUNDLE = Path(__file__).parent.parent / "assets" / "bootstrap"  # travels as a zip; links are followed
+BUNDLE_EXCLUDE = ("__pycache__", "*.pyc", "user_data.sh.j2")
+
+# Every AWS action that code on the box calls, by what it acts on: the role grants these and no others.
+ACTIONS = {
+    "bundle": ("s3:GetObject",),
+    "store": ("s3:GetObject", "s3:ListBucket"),  # list: a missing cache must answer 404, not 403
+    "store cache/*": ("s3:PutObject", "s3:AbortMultipartUpload"),
+    "group": (
+        "autoscaling:CompleteLifecycleAction",
+        "autoscaling:RecordLifecycleActionHeartbeat",
+        "autoscaling:TerminateInstanceInAutoScalingGroup",
+    ),
+    "target group": ("elasticloadbalancing:RegisterTargets", "elasticloadbalancing:DeregisterTargets"),
+    "any": ("elasticloadbalancing:DescribeTargetHealth",),  # has no resource-level permission
+    "own instance, tag fleet:boot": ("ec2:CreateTags",),
+    "box log group": ("logs:CreateLogStream", "logs:PutLogEvents"),
+    "metric namespace": ("cloudwatch:PutMetricData",),
+}
+
+
+def box_config(settings: Settings, *, bucket: str, target_group_arn: str, **overrides: Any) -> dict[str, Any]:
+    """The box's few values. `bucket` and `target_group_arn` may be CDK tokens; tests override timings."""
+    model = settings.model
+    return {
+        "fleet": settings.fleet_name,
+        "region": settings.region,
+        "bucket": bucket,
+        "target_group_arn": target_group_arn,
+        "port": settings.port,
+        "model": model.name,
+        "context_length": model.context_length,
+        "engine_version": model.engine_version,
+        **{
+            name: {"key": artifact.key, "sha256": artifact.sha256}
+            for name, artifact in (("engine", model.engine), ("gguf", model.gguf), ("modelfile", model.modelfile))
+        },
+        "warm_budget_seconds": settings.boot.warm_budget_seconds,
+        "cold_budget_seconds": settings.boot.cold_budget_seconds,
+        "drain_budget_seconds": settings.drain.budget_seconds,
+        "safety_margin_seconds": settings.drain.safety_margin_seconds,
+        **overrides,
+    }
+
+
+def user_data(config: dict[str, Any], *, bundle_bucket: str, bundle_key: str) -> str:
+    """The rendered user data; tokens in the values pass through untouched."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(BUNDLE),
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - a shell script, not HTML; values are validated settings
+    )
+    return environment.get_template("user_data.sh.j2").render(
+        fleet=config["fleet"],
+        region=config["region"],
+        box_json=json.dumps(config, indent=1, sort_keys=True),
+        bundle_bucket=bundle_bucket,
+        bundle_key=bundle_key,
+    )
