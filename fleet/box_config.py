@@ -1,4 +1,4 @@
-"""What a box is given at synth: its few settings (box.json), user data, bundle, and leave for the AWS calls it makes."""
+"""What a box is given at synth: its few settings (box.json), user data, bundle, and leave for its AWS calls."""
 
 import json
 from pathlib import Path
