@@ -1,0 +1,258 @@
+"""The contradictions: settings that are fine alone and wrong together. `fleet.validation` tries every rule at synth.
+
+Each rule is a pure function from settings to problems; a problem names the key to change, its value and what is allowed
+beside the others. A value that the schema has refused is absent, and a rule that asks for it is not judged.
+"""
+
+import ipaddress
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+from fleet.pools import POOLS
+from fleet.settings import Settings
+
+SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
+MAIL = re.compile(r"[^@\s,;<>\"]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
+# Ranges that no public address lies in: an internal balancer's callers come from these.
+PRIVATE_RANGES = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
+VPC_PREFIX_LENGTHS = range(16, 25)  # AWS allows /28; below /24 two subnets cannot hold a balancer and boxes in comfort
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One line of the message."""
+
+    key: str
+    value: Any
+    allowed: str
+
+    def __str__(self) -> str:
+        if self.value is MISSING:
+            return f"{self.key}: missing; {self.allowed}"
+        return f"{self.key} = {json.dumps(self.value)}: {self.allowed}"
+
+
+def _order_of_thresholds(s: Settings) -> Iterator[Problem]:
+    grace = s.watchdog.grace_seconds
+    if grace < s.boot.warm_budget_seconds:
+        allowed = f"at least boot.warm_budget_seconds ({s.boot.warm_budget_seconds}), or a healthy boot is called stuck"
+        yield Problem("watchdog.grace_seconds", grace, allowed)
+
+
+def _skip_cap(s: Settings) -> Iterator[Problem]:
+    cap, grace = s.watchdog.skip_cap_seconds, s.watchdog.grace_seconds
+    if cap <= grace:
+        yield Problem("watchdog.skip_cap_seconds", cap, f"above watchdog.grace_seconds ({grace})")
+
+
+def _scan(s: Settings) -> Iterator[Problem]:
+    if s.watchdog.scan_seconds % 60:
+        yield Problem("watchdog.scan_seconds", s.watchdog.scan_seconds, "whole minutes, as the schedule's rate")
+
+
+def _valve(s: Settings) -> Iterator[Problem]:
+    w = s.watchdog
+    if w.valve_window_seconds <= (w.valve_failovers - 1) * w.cooldown_seconds:
+        allowed = (
+            f"above {w.valve_failovers - 1} times watchdog.cooldown_seconds ({w.cooldown_seconds}), "
+            f"or {w.valve_failovers} failovers never fall into one window"
+        )
+        yield Problem("watchdog.valve_window_seconds", w.valve_window_seconds, allowed)
+
+
+def _rearm_timeout(s: Settings) -> Iterator[Problem]:
+    if s.watchdog.rearm_timeout_seconds < s.boot.cold_budget_seconds:
+        allowed = f"at least boot.cold_budget_seconds ({s.boot.cold_budget_seconds}), or no cold successor can finish"
+        yield Problem("watchdog.rearm_timeout_seconds", s.watchdog.rearm_timeout_seconds, allowed)
+
+
+def _boot_budgets(s: Settings) -> Iterator[Problem]:
+    if s.boot.cold_budget_seconds < s.boot.warm_budget_seconds:
+        allowed = f"at least boot.warm_budget_seconds ({s.boot.warm_budget_seconds})"
+        yield Problem("boot.cold_budget_seconds", s.boot.cold_budget_seconds, allowed)
+
+
+def _launch_hook(s: Settings) -> Iterator[Problem]:
+    heartbeat, cold = s.boot.hook_heartbeat_seconds, s.boot.cold_budget_seconds
+    if heartbeat < cold:
+        yield Problem("boot.hook_heartbeat_seconds", heartbeat, f"at least boot.cold_budget_seconds ({cold})")
+
+
+def _drain(s: Settings) -> Iterator[Problem]:
+    delay, budget = s.drain.deregistration_delay_seconds, s.drain.budget_seconds
+    if delay < budget:
+        allowed = f"at least drain.budget_seconds ({budget}), or streams are cut"
+        yield Problem("drain.deregistration_delay_seconds", delay, allowed)
+
+
+def _termination_hook(s: Settings) -> Iterator[Problem]:
+    hook, delay = s.drain.termination_hook_seconds, s.drain.deregistration_delay_seconds
+    if hook < delay:
+        yield Problem("drain.termination_hook_seconds", hook, f"at least drain.deregistration_delay_seconds ({delay})")
+
+
+def _room_for_launch_first(s: Settings) -> Iterator[Problem]:
+    if s.capacity.max <= s.capacity.min:
+        allowed = f"above capacity.min ({s.capacity.min}), or no successor can launch before its predecessor ends"
+        yield Problem("capacity.max", s.capacity.max, allowed)
+
+
+def _on_demand_base(s: Settings) -> Iterator[Problem]:
+    if s.capacity.on_demand_base > s.capacity.min:
+        yield Problem("capacity.on_demand_base", s.capacity.on_demand_base, f"at most capacity.min ({s.capacity.min})")
+
+
+def _pools_known(s: Settings) -> Iterator[Problem]:
+    known = sorted({*POOLS, *(pool.instance_type for pool in s.own_pools)})
+    if not s.pools:
+        yield Problem("pools", s.pools, "at least one instance type")
+    for index, name in enumerate(s.pools):
+        if name not in known:
+            yield Problem(f"pools[{index}]", name, f"one of {', '.join(known)}, or a type described in own_pools")
+    yield from _distinct("pools", s.pools)
+
+
+def _model_fits(s: Settings) -> Iterator[Problem]:
+    facts = {**POOLS, **{pool.instance_type: pool for pool in s.own_pools}}
+    for name in s.pools:
+        if name in facts and facts[name].gpu_memory_gib < s.model.gpu_memory_gib:
+            allowed = f"at most the GPU memory of pool {name} ({facts[name].gpu_memory_gib} GiB)"
+            yield Problem("model.gpu_memory_gib", s.model.gpu_memory_gib, allowed)
+
+
+def _score_types(s: Settings) -> Iterator[Problem]:
+    if len(set(s.score_types)) < 3:
+        allowed = "at least three differently named types: with fewer the placement-score API always answers low"
+        yield Problem("score_types", s.score_types, allowed)
+    yield from _distinct("score_types", s.score_types)
+
+
+def _score_types_cover_pools(s: Settings) -> Iterator[Problem]:
+    missing = [name for name in s.pools if name not in s.score_types]
+    if missing:
+        allowed = f"every pool among them (missing: {', '.join(missing)}): a score holds for the types it was asked for"
+        yield Problem("score_types", s.score_types, allowed)
+
+
+def _own_prices(s: Settings) -> Iterator[Problem]:
+    for index, pool in enumerate(s.own_pools):
+        if pool.spot_usd > pool.on_demand_usd:
+            yield Problem(
+                f"own_pools[{index}].spot_usd", pool.spot_usd, f"at most on_demand_usd ({pool.on_demand_usd})"
+            )
+
+
+def _zones(s: Settings) -> Iterator[Problem]:
+    if len(set(s.zones)) < 2:
+        yield Problem("zones", s.zones, "at least two different zones: one zone's market is one market")
+    for index, zone in enumerate(s.zones):
+        if not re.fullmatch(re.escape(s.region) + "[a-z]", zone):
+            yield Problem(f"zones[{index}]", zone, f"a zone of region {s.region}, such as {s.region}a")
+    yield from _distinct("zones", s.zones)
+
+
+def _existing_vpc(s: Settings) -> Iterator[Problem]:
+    network = s.network
+    if network.vpc_id is None:
+        for name in ("subnet_ids", "route_table_ids"):
+            if getattr(network, name):
+                allowed = "empty unless network.vpc_id names the existing VPC they belong to"
+                yield Problem(f"network.{name}", getattr(network, name), allowed)
+    elif len(network.subnet_ids) != len(s.zones):
+        yield Problem(
+            "network.subnet_ids", network.subnet_ids, "one public subnet of network.vpc_id per zone, in order"
+        )
+    if network.vpc_id and len(network.route_table_ids) not in (0, len(network.subnet_ids)):
+        allowed = "one per subnet, in order, or empty where an S3 gateway endpoint exists"
+        yield Problem("network.route_table_ids", network.route_table_ids, allowed)
+
+
+def _ids(s: Settings) -> Iterator[Problem]:
+    for name, prefix in (("subnet_ids", "subnet"), ("route_table_ids", "rtb")):
+        for index, value in enumerate(getattr(s.network, name)):
+            if not re.fullmatch(prefix + "-[0-9a-f]{8,17}", value):
+                yield Problem(f"network.{name}[{index}]", value, f"an id such as {prefix}-0a1b2c3d")
+
+
+def _cidr(s: Settings) -> Iterator[Problem]:
+    network = _ipv4(s.network.cidr)
+    if network is None or network.prefixlen not in VPC_PREFIX_LENGTHS or not _private(network):
+        yield Problem("network.cidr", s.network.cidr, "a private IPv4 range from /16 to /24, such as 10.42.0.0/20")
+
+
+def _callers(s: Settings) -> Iterator[Problem]:
+    for index, caller in enumerate(s.network.callers):
+        key, network = f"network.callers[{index}]", _ipv4(caller)
+        if network is None and not SECURITY_GROUP.fullmatch(caller):
+            allowed = "an IPv4 range such as 10.0.0.0/16 (the balancer is IPv4 only), or a security group id"
+            yield Problem(key, caller, allowed)
+        elif network is not None and not _private(network) and not s.network.allow_public:
+            yield Problem(key, caller, "a private range; public ones only with network.allow_public = true")
+    yield from _distinct("network.callers", s.network.callers)
+
+
+def _mail(s: Settings) -> Iterator[Problem]:
+    for index, address in enumerate(s.mail):
+        if not MAIL.fullmatch(address):
+            yield Problem(f"mail[{index}]", address, "a mail address such as oncall@example.org")
+    yield from _distinct("mail", s.mail)
+
+
+def _ebs_key(s: Settings) -> Iterator[Problem]:
+    if s.ebs_key_arn and s.ebs_key_arn.split(":")[3] != s.region:
+        yield Problem("ebs_key_arn", s.ebs_key_arn, f"a key of region {s.region}")
+
+
+def _artifacts(s: Settings) -> Iterator[Problem]:
+    keys = {name: getattr(s.model, name).key for name in ("engine", "gguf", "modelfile")}
+    for name, key in keys.items():
+        twins = [f"model.{other}.key" for other, value in keys.items() if value == key and other < name]
+        if twins:
+            yield Problem(f"model.{name}.key", key, f"another key than {twins[0]}")
+
+
+def _distinct(key: str, values: tuple[str, ...]) -> Iterator[Problem]:
+    for value in dict.fromkeys(value for value in values if values.count(value) > 1):
+        yield Problem(key, value, "each only once")
+
+
+def _ipv4(text: str) -> ipaddress.IPv4Network | None:
+    try:
+        return ipaddress.IPv4Network(text) if "/" in text else None
+    except ValueError:
+        return None
+
+
+def _private(network: ipaddress.IPv4Network) -> bool:
+    return any(network.subnet_of(private) for private in PRIVATE_RANGES)
+
+
+RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
+    _zones,
+    _pools_known,
+    _model_fits,
+    _score_types,
+    _score_types_cover_pools,
+    _own_prices,
+    _room_for_launch_first,
+    _on_demand_base,
+    _order_of_thresholds,
+    _skip_cap,
+    _scan,
+    _valve,
+    _rearm_timeout,
+    _boot_budgets,
+    _launch_hook,
+    _drain,
+    _termination_hook,
+    _existing_vpc,
+    _ids,
+    _cidr,
+    _callers,
+    _mail,
+    _ebs_key,
+    _artifacts,
+)

@@ -1,0 +1,23 @@
+"""What the user did wrong, told once and plainly.
+
+    UserError             bad input: one message that names what, where and what is allowed; exit code 2, no traceback
+      SettingsError       cdk.json (fleet.validation)
+      PublishError        files for the model store (fleet.publish)
+
+Anything else that escapes is our fault and ends with exit code 1.
+"""
+
+import sys
+from typing import NoReturn
+
+USER_ERROR_EXIT_CODE = 2
+
+
+class UserError(Exception):
+    """Bad input."""
+
+
+def exit_with(error: UserError) -> NoReturn:
+    """Print the message to stderr and leave with the user's exit code."""
+    print(error, file=sys.stderr)  # noqa: T201  the program's own last word
+    sys.exit(USER_ERROR_EXIT_CODE)

@@ -1,0 +1,149 @@
+"""Checks `cdk.json` at synth and in the CLI: every problem at once, each with its key, its value and what is allowed.
+
+Two kinds of problems. The schema: each value against the type and bounds of its field in `fleet.settings`, by pydantic.
+The contradictions (`fleet.contradictions`): values that are fine alone and wrong together, judged in the same message
+unless the schema has refused one of them already, so one mistake makes one line.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import json
+import types
+import typing
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pydantic
+
+from fleet.contradictions import RULES, Problem
+from fleet.errors import UserError
+from fleet.settings import Settings
+
+
+class SettingsError(UserError):
+    """Everything that is wrong with the settings, in one message."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n  ".join([f"{source}: {count} in the settings of the fleet", *map(str, problems)]))
+
+
+def load(path: str | Path = "cdk.json") -> Settings:
+    """The checked settings of one `cdk.json`; raises SettingsError."""
+    source = str(path)
+    try:
+        document = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(source, [Problem("(file)", source, f"a readable JSON file ({error})")]) from None
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno} column {error.colno}"
+        raise SettingsError(source, [Problem("(file)", place, f"JSON; {error.msg}")]) from None
+    context = document.get("context") if isinstance(document, dict) else None
+    fleet = context.get("fleet") if isinstance(context, dict) else None
+    if not isinstance(fleet, dict):
+        raise SettingsError(source, [Problem("context.fleet", fleet, "an object with the settings of one fleet")])
+    return check(fleet, source)
+
+
+def check(raw: dict[str, Any], source: str = "settings") -> Settings:
+    """The checked settings of what stands under `context.fleet`; raises SettingsError."""
+    settings, problems = None, []
+    try:
+        settings = _schema().validate_json(json.dumps(raw), strict=True)
+    except pydantic.ValidationError as error:
+        problems = [_problem(detail) for detail in error.errors(include_url=False)]
+    refused = {problem.key.partition("[")[0] for problem in problems}
+    known = cast(Settings, settings or _known(Settings, raw, refused))
+    for rule in RULES:
+        with contextlib.suppress(AttributeError):  # a value that the schema refused is absent here
+            problems.extend(rule(known))
+    if problems or settings is None:
+        raise SettingsError(source, problems)
+    return settings
+
+
+@functools.cache
+def _schema() -> pydantic.TypeAdapter[Settings]:
+    return pydantic.TypeAdapter(Settings)
+
+
+def _key(location: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+
+
+def _problem(detail: Any) -> Problem:
+    """One error of pydantic in our words: what is allowed comes from the field, not from the library's phrase."""
+    location: tuple[int | str, ...] = detail["loc"]
+    key = _key(location)
+    parent, found = Settings, None
+    for part in location:
+        if isinstance(part, int):
+            continue
+        found = next((f for f in dataclasses.fields(parent) if f.name == part), None)
+        if found is None:
+            keys = ", ".join(f.name for f in dataclasses.fields(parent))
+            return Problem(key, detail["input"], f"unknown key; allowed are {keys}")
+        parent = cast(Any, _item_type(found.type))
+    assert found is not None  # noqa: S101  every error has a location, and its last name is a field
+    if detail["type"] in ("missing", "missing_argument"):
+        return Problem(key, dataclasses.MISSING, _allowed(found))
+    return Problem(key, detail["input"], _allowed(found, item=isinstance(location[-1], int)))
+
+
+def _item_type(kind: Any) -> Any:
+    """The type inside a tuple or an optional, else the type itself."""
+    if typing.get_origin(kind) is tuple or isinstance(kind, types.UnionType):
+        return typing.get_args(kind)[0]
+    return kind
+
+
+def _allowed(field: "dataclasses.Field[Any]", *, item: bool = False) -> str:
+    """What a field takes, in words."""
+    kind, limits = field.type, field.metadata
+    if "allowed" in limits:
+        return str(limits["allowed"])
+    if typing.get_origin(kind) is tuple:
+        inner = _item_type(kind)
+        noun = "an object" if dataclasses.is_dataclass(inner) else "a string"
+        return noun if item else f"a list, each {noun}"
+    if typing.get_origin(kind) is typing.Literal:
+        return "one of " + ", ".join(map(str, typing.get_args(kind)))
+    if dataclasses.is_dataclass(kind):
+        return "an object with " + ", ".join(f.name for f in dataclasses.fields(kind))
+    if kind is bool:
+        return "true or false"
+    if kind is int:
+        return f"a whole number from {limits['ge']} to {limits['le']}"
+    if kind is float:
+        return f"a number above {limits['gt']}, at most {limits['le']}"
+    return "a string"
+
+
+def _known(kind: Any, raw: Any, refused: set[str], prefix: str = "") -> types.SimpleNamespace:
+    """The values that the schema took, defaults filled in, so that contradictions can be told in the same message."""
+    known = types.SimpleNamespace()
+    for field in dataclasses.fields(kind):
+        key = prefix + field.name
+        if key in refused:
+            continue
+        if field.name in raw:
+            value = raw[field.name]
+            if dataclasses.is_dataclass(field.type):
+                value = _known(field.type, value, refused, key + ".")
+            elif typing.get_origin(field.type) is tuple:
+                value = tuple(_as_item(_item_type(field.type), item) for item in value)
+        elif field.default is not dataclasses.MISSING:
+            value = field.default
+        elif field.default_factory is not dataclasses.MISSING:
+            value = field.default_factory()
+        else:
+            continue
+        setattr(known, field.name, value)
+    return known
+
+
+def _as_item(kind: Any, item: Any) -> Any:
+    return kind(**item) if isinstance(kind, type) and dataclasses.is_dataclass(kind) else item
