@@ -9,7 +9,7 @@ failures.
       DeniedError               the role lacks a grant: the one that pages
       GoneError                 the thing asked about does not exist
       BusyError                 ScalingActivityInProgress, ResourceContention
-      RefreshActiveError        a refresh with a desired configuration stands in the way
+      RefreshActiveError        an instance refresh stands in the way
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class BusyError(CloudError):
 
 
 class RefreshActiveError(CloudError):
-    """An active instance refresh with a desired configuration blocks the update."""
+    """An active instance refresh blocks the update, or a second refresh."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class Group:
     max: int
     on_demand_percentage: int
     boxes: tuple[Box, ...]
+    zones: tuple[str, ...]  # names
     suspended: frozenset[str]
     policy: dict[str, Any]  # the raw mixed-instances policy: sent back whole on a flip
 
@@ -90,6 +91,16 @@ class Refresh:
     status: str  # Pending, InProgress, Successful, Failed, Cancelling, Cancelled, ...
     started_at: datetime
     has_desired_configuration: bool
+
+    @property
+    def active(self) -> bool:
+        """Whether it still replaces boxes, or may."""
+        return self.status in {"Pending", "InProgress", "Cancelling", "RollbackInProgress", "Baking"}
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended without having replaced what it should."""
+        return self.status in {"Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful"}
 
 
 class Cloud(Protocol):
@@ -116,18 +127,29 @@ class Cloud(Protocol):
     def refreshes(self) -> tuple[Refresh, ...]:
         """Newest first, the recent ones."""
 
-    def scores(self) -> dict[str, int]:
-        """Spot placement score per zone of the group."""
+    def zone_ids(self) -> dict[str, str]:
+        """Zone name to zone id (us-east-2a to use2-az1): scores name zones by id, groups by name."""
 
-    def flip(self, group: Group, percentage: int) -> None:
-        """UpdateAutoScalingGroup with the whole distribution, launch template version untouched."""
+    def scores(self) -> dict[str, int]:
+        """Spot placement score, 1 to 10, per zone id of the region; zones without an answer are absent."""
+
+    def flip(self, group: Group, percentage: int, *, send_template: bool) -> None:
+        """UpdateAutoScalingGroup with the whole distribution.
+
+        `send_template=False` leaves launch template and overrides out of the call (an update may), so that no
+        version is sent back while a deploy is changing it.
+        """
 
     def suspend(self, process: str) -> None: ...
     def resume(self, process: str) -> None: ...
-    def start_refresh(self) -> str: ...
-    def cancel_refresh(self) -> None: ...
+
+    def start_refresh(self) -> str:
+        """StartInstanceRefresh, launch-first (100/200), matching boxes not skipped; the refresh's id."""
+
+    def cancel_refresh(self) -> None:
+        """Cancel the active refresh; GoneError if there is none."""
 
     def end_box(self, box_id: str) -> None:
-        """TerminateInstanceInAutoScalingGroup without decrement: the group replaces it."""
+        """TerminateInstanceInAutoScalingGroup without decrement: the group replaces it. GoneError if it is gone."""
 
     def mail(self, subject: str, body: str) -> None: ...
