@@ -1,0 +1,377 @@
+"""The simulated Auto Scaling group: what it launches, what it ends, and in which order, as measured on a live one."""
+
+import math
+from typing import Any
+
+from fleet import names
+from fleet.drills import payloads
+from fleet.drills.balancer import Balancer
+from fleet.drills.clock import utc
+from fleet.drills.ec2 import Ec2
+from fleet.drills.market import Purchase
+from fleet.drills.world import SimulatedBox, World, draw
+from fleet.settings import Settings
+from lambdas.watchdog.cloud import Box, BusyError, Group, Refresh, RefreshActiveError
+
+
+class AutoScalingGroup:
+    """Keeps `desired` boxes counted; replaces launch-first what is at risk, unhealthy, of the wrong kind, or old."""
+
+    def __init__(self, world: World, ec2: Ec2, balancer: Balancer, settings: Settings, percentage: int) -> None:
+        self._zones = tuple(sorted({pool.zone for pool in ec2.pools.values()}))
+        self._world, self._ec2, self._balancer, self._settings = world, ec2, balancer, settings
+        self._lags = world.stream("group")
+        self.created_at = world.clock.now
+        self.desired = settings.capacity.min
+        self.percentage = percentage
+        self.suspended: set[str] = {"AZRebalance"}
+        self.boxes: dict[str, SimulatedBox] = {}
+        self.refresh: _Refresh | None = None
+        self._refreshes = 0
+        self._wrong_kind: set[str] = set()
+        self._rung = 0
+        self._attempt_at = math.inf
+        self._failing_since: float | None = None
+        self._snapshot: Group | None = None
+        self.policy = mixed_instances_policy(settings, percentage)
+        world.log("lever", percentage=percentage)
+
+    # --- what the watchdog sees and does -----------------------------------------------------------------------
+
+    def describe(self) -> Group:
+        if self._snapshot is None:
+            boxes = tuple(Box(b.id, b.lifecycle, b.pool.zone, b.pool.instance_type) for b in self.boxes.values())
+            capacity = self._settings.capacity
+            self._snapshot = Group(
+                utc(self.created_at),
+                self.desired,
+                capacity.min,
+                capacity.max,
+                self.percentage,
+                boxes,
+                self._zones,
+                frozenset(self.suspended),
+                self.policy,
+            )
+        return self._snapshot
+
+    def flip(self, policy: dict[str, Any]) -> None:
+        """UpdateAutoScalingGroup with this mixed-instances policy. The group tries again at once."""
+        if self.refresh is not None and self.refresh.active and self.refresh.has_desired_configuration:
+            raise RefreshActiveError("An active instance refresh with a desired configuration exists")
+        percentage = policy["InstancesDistribution"]["OnDemandPercentageAboveBaseCapacity"]
+        self.policy, self._snapshot = policy, None
+        if percentage != self.percentage:
+            self.percentage = percentage
+            self._world.log("lever", percentage=percentage)
+        self._mark_wrong_kind()
+        self._retry(draw(self._lags, self._world.behaviour.flip_attempt))
+
+    def suspend(self, process: str) -> None:
+        self.suspended.add(process)
+        self._snapshot = None
+
+    def resume(self, process: str) -> None:
+        self.suspended.discard(process)
+        self._snapshot = None
+        if process == "Launch":
+            self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+
+    def end_member(self, box: SimulatedBox) -> None:
+        """TerminateInstanceInAutoScalingGroup without decrement."""
+        self._terminate(box, "ended by the watchdog")
+        self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+
+    def start_refresh(self, *, has_desired_configuration: bool = False) -> str:
+        """Launch-first (100/200) roll of every box there is now, matching or not."""
+        if self.refresh is not None and self.refresh.active:
+            raise BusyError("StartInstanceRefresh: InstanceRefreshInProgress")
+        self._refreshes += 1
+        old = {box.id for box in self.boxes.values() if box.counted}
+        self.refresh = _Refresh(f"refresh-{self._refreshes}", self._world.clock.now, old, has_desired_configuration)
+        self._publish("EC2 Auto Scaling Instance Refresh Started", InstanceRefreshId=self.refresh.id)
+        self._watch_refresh(self.refresh, len(old))
+        self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+        self._settle()
+        return self.refresh.id
+
+    def cancel_refresh(self) -> None:
+        if self.refresh is not None and self.refresh.active:
+            self.refresh.status = "Cancelling"
+            self._world.clock.after(self._world.behaviour.cancel_seconds, self._end_refresh, self.refresh, "Cancelled")
+
+    # --- what happens to it ------------------------------------------------------------------------------------
+
+    def adopt(self, box: SimulatedBox) -> None:
+        """A box that serves from before the drill began."""
+        self.boxes[box.id] = box
+        box.lifecycle, box.in_service_at = "InService", -math.inf
+        self._snapshot = None
+
+    def begin(self) -> None:
+        self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+
+    def at_risk(self, box: SimulatedBox) -> None:
+        """A notice or a recommendation: with capacity rebalancing the successor need not wait for the end."""
+        if box.id in self.boxes and self._world.behaviour.capacity_rebalancing:
+            self._retry(draw(self._lags, self._world.behaviour.rebalance_attempt))
+
+    def box_changed(self, box: SimulatedBox) -> None:
+        """The balancer's verdict on a member: the launch hook is completed once it is healthy."""
+        if box.healthy and box.lifecycle == "Pending:Wait":
+            self._world.clock.after(draw(self._lags, self._world.behaviour.hook_poll), self._into_service, box)
+
+    def box_gone(self, box: SimulatedBox) -> None:
+        if self.boxes.pop(box.id, None) is None:
+            return
+        self._snapshot = None
+        self._wrong_kind.discard(box.id)
+        self._publish("EC2 Instance Terminate Successful", EC2InstanceId=box.id)
+        self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+        self._settle()
+
+    def boot_failed(self, box: SimulatedBox) -> None:
+        """The box abandons its own launch."""
+        if box.lifecycle in ("Pending", "Pending:Wait"):
+            self._launch_unsuccessful(
+                box.purchase, box.pool.label, "launch abandoned: boot failed", box.launched_at, box.id
+            )
+        self._ec2.end(box, "boot failed")
+
+    def wedged(self, box: SimulatedBox) -> None:
+        """The balancer finds a member unhealthy; the group acts once its own grace is over."""
+        if box.in_service_at is not None:
+            due = box.in_service_at + self._world.behaviour.health_grace_seconds
+            self._world.clock.at(due, self._retry, 0.0)
+
+    # --- launching ---------------------------------------------------------------------------------------------
+
+    def _replacing(self, box: SimulatedBox) -> bool:
+        if box.at_risk and self._world.behaviour.capacity_rebalancing:
+            return True
+        if self.refresh is not None and self.refresh.active and box.id in self.refresh.old:
+            return True
+        if box.unhealthy and box.in_service_at is not None:
+            return self._world.clock.now >= box.in_service_at + self._world.behaviour.health_grace_seconds
+        return box.id in self._wrong_kind
+
+    def _missing(self) -> int:
+        """Boxes to launch now: to desired, and a successor for each that is to be replaced, within the limits."""
+        counted = [box for box in self.boxes.values() if box.counted]
+        wanted = self.desired + sum(map(self._replacing, counted))
+        limit = self.overshoot_limit
+        if self.refresh is not None and self.refresh.active:
+            limit = max(limit, 2 * self.desired)
+        return min(wanted, limit) - len(counted)
+
+    @property
+    def overshoot_limit(self) -> int:
+        """Rebalancing may pass max by 10 %, by at least one."""
+        return self._settings.capacity.max + max(1, self._settings.capacity.max // 10)
+
+    def _retry(self, delay: float) -> None:
+        """Something changed: the ladder begins anew."""
+        self._rung = 0
+        self._schedule(delay)
+
+    def _schedule(self, delay: float) -> None:
+        at = self._world.clock.now + delay
+        if at < self._attempt_at:
+            self._attempt_at = at
+            self._world.clock.at(at, self._attempt)
+
+    def _attempt(self) -> None:
+        clock, ladder = self._world.clock, self._world.behaviour.retry_ladder
+        if clock.now < self._attempt_at:
+            return
+        self._attempt_at = math.inf
+        while "Launch" not in self.suspended and self._missing() > 0:
+            if not self._launch():
+                self._schedule(ladder[min(self._rung, len(ladder) - 1)])
+                self._rung += 1
+                return
+
+    def _next_purchase(self) -> Purchase:
+        staying = [box for box in self.boxes.values() if box.counted and not self._replacing(box)]
+        on_demand = sum(box.purchase == "on-demand" for box in staying)
+        return "on-demand" if on_demand < self._on_demand_wanted() else "spot"
+
+    def _on_demand_wanted(self) -> int:
+        base = min(self._settings.capacity.on_demand_base, self.desired)
+        return base + math.ceil((self.desired - base) * self.percentage / 100)
+
+    def _launch(self) -> bool:
+        behaviour, clock = self._world.behaviour, self._world.clock
+        purchase = self._next_purchase()
+        box = self._ec2.launch(purchase, member=True)
+        if isinstance(box, str):
+            self._launch_unsuccessful(purchase, None, box, clock.now)
+            limit = behaviour.suspended_after_failing_seconds
+            self._failing_since = clock.now if self._failing_since is None else self._failing_since
+            if limit is not None and clock.now - self._failing_since >= limit:
+                self.suspend("Launch")
+            return False
+        self._failing_since = None
+        self.boxes[box.id] = box
+        self._snapshot = None
+        self._rung = 0
+        clock.after(draw(self._lags, behaviour.running_after), self._runs, box)
+        return True
+
+    def _launch_unsuccessful(
+        self, purchase: Purchase, pool: str | None, why: str, began_at: float, box_id: str = ""
+    ) -> None:
+        self._world.log("launch.failed", purchase=purchase, pool=pool, why=why)
+        self._publish(
+            "EC2 Instance Launch Unsuccessful",
+            StatusCode="Failed",
+            StatusMessage=why,
+            StartTime=f"{utc(began_at):%Y-%m-%dT%H:%M:%SZ}",
+            EC2InstanceId=box_id,
+        )
+
+    def _runs(self, box: SimulatedBox) -> None:
+        if box.lifecycle != "Pending":
+            return
+        behaviour = self._world.behaviour
+        if behaviour.launch_hook:
+            box.lifecycle, self._snapshot = "Pending:Wait", None
+            self._publish(
+                "EC2 Instance-launch Lifecycle Action",
+                EC2InstanceId=box.id,
+                LifecycleHookName=names.LAUNCH_HOOK,
+                LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING",
+            )
+            self._world.clock.after(behaviour.hook_heartbeat_seconds, self._hook_expires, box)
+        else:
+            box.lifecycle = "Pending:Wait"
+            self._into_service(box)
+
+    def _hook_expires(self, box: SimulatedBox) -> None:
+        if box.lifecycle == "Pending:Wait":
+            why = "launch abandoned: heartbeat timeout"
+            self._launch_unsuccessful(box.purchase, box.pool.label, why, box.launched_at, box.id)
+            self._ec2.end(box, "launch hook expired")
+
+    def _into_service(self, box: SimulatedBox) -> None:
+        if box.lifecycle != "Pending:Wait":
+            return
+        clock = self._world.clock
+        box.lifecycle, box.in_service_at, self._snapshot = "InService", clock.now, None
+        self._publish("EC2 Instance Launch Successful", StatusCode="InProgress", EC2InstanceId=box.id)
+        clock.after(self._world.behaviour.warmup_seconds, self._settle)
+
+    # --- ending ------------------------------------------------------------------------------------------------
+
+    def _mark_wrong_kind(self) -> None:
+        self._wrong_kind.clear()
+        if not self._world.behaviour.replaces_wrong_kind:
+            return
+        staying = [box for box in self.boxes.values() if box.lifecycle == "InService" and not self._replacing(box)]
+        wanted: dict[Purchase, int] = {"on-demand": self._on_demand_wanted()}
+        wanted["spot"] = self.desired - wanted["on-demand"]
+        for purchase, count in wanted.items():
+            have = [box.id for box in staying if box.purchase == purchase]
+            self._wrong_kind.update(have[: max(0, len(have) - count)])
+
+    def _settle(self) -> None:
+        """End what has a successor in service and warmed up; then see whether the refresh is done."""
+        clock, warmup = self._world.clock, self._world.behaviour.warmup_seconds
+        living = [box for box in self.boxes.values() if box.lifecycle == "InService" and box.noticed_at is None]
+        old = [box for box in living if self._replacing(box)]
+        new = [box for box in living if not self._replacing(box)]
+        warm = [box for box in new if box.in_service_at is not None and box.in_service_at + warmup <= clock.now + 1e-6]
+        excess = len(old) + len(warm) - self.desired
+        if excess > 0:
+            on_demand_is_wrong = self._on_demand_wanted() == 0
+            warm.sort(key=lambda box: (box.purchase == "on-demand") != on_demand_is_wrong)
+            for box in [*old, *warm][:excess]:
+                self._terminate(box, "replaced")
+        if self._attempt_at == math.inf and self._missing() > 0:
+            self._schedule(draw(self._lags, self._world.behaviour.first_attempt))
+        self._judge_refresh()
+
+    def _terminate(self, box: SimulatedBox, why: str) -> None:
+        if not box.counted:
+            return
+        held = box.lifecycle != "InService"
+        box.lifecycle, self._snapshot = "Terminating:Wait", None
+        self._ec2.on_unserving(box, why)
+        self._world.clock.after(0.0 if held else self._world.behaviour.termination_seconds, self._ec2.end, box, why)
+
+    # --- the refresh -------------------------------------------------------------------------------------------
+
+    def refreshes(self) -> tuple[Refresh, ...]:
+        newest = self.refresh
+        if newest is None:
+            return ()
+        return (Refresh(newest.id, newest.status, utc(newest.started_at), newest.has_desired_configuration),)
+
+    def refresh_progress(self) -> int:
+        """Percent of the old boxes that are gone."""
+        if self.refresh is None or not self.refresh.size:
+            return 100
+        return 100 - 100 * len(self.refresh.old & self.boxes.keys()) // self.refresh.size
+
+    def _judge_refresh(self) -> None:
+        refresh = self.refresh
+        if refresh is None or refresh.status != "InProgress":
+            return
+        left = any(box.counted for box in self.boxes.values() if box.id in refresh.old)
+        serving = sum(box.lifecycle == "InService" for box in self.boxes.values())
+        if not left and serving >= self.desired:
+            self._end_refresh(refresh, "Successful")
+
+    def _watch_refresh(self, refresh: "_Refresh", left_before: int) -> None:
+        """No progress for an hour fails it."""
+        if self.refresh is not refresh or refresh.status != "InProgress":
+            return
+        left = sum(box_id in self.boxes for box_id in refresh.old)
+        if left == left_before and self._world.clock.now > refresh.started_at:
+            self._end_refresh(refresh, "Failed")
+        else:
+            self._world.clock.after(self._world.behaviour.refresh_timeout_seconds, self._watch_refresh, refresh, left)
+
+    def _end_refresh(self, refresh: "_Refresh", status: str) -> None:
+        if not refresh.active:
+            return
+        refresh.status = status
+        word = {"Successful": "Succeeded"}.get(status, status)
+        self._publish(f"EC2 Auto Scaling Instance Refresh {word}", InstanceRefreshId=refresh.id)
+        self._mark_wrong_kind()
+        self._settle()
+
+    def _publish(self, detail_type: str, **detail: Any) -> None:
+        region, name = self._settings.region, names.group(self._settings.fleet_name)
+        self._world.publish(lambda number, at: payloads.group(number, at, region, detail_type, name, **detail))
+
+
+class _Refresh:
+    def __init__(self, refresh_id: str, started_at: float, old: set[str], has_desired_configuration: bool) -> None:
+        self.id, self.started_at, self.old, self.size = refresh_id, started_at, old, len(old)
+        self.has_desired_configuration = has_desired_configuration
+        self.status = "InProgress"
+
+    @property
+    def active(self) -> bool:
+        return self.status in ("InProgress", "Cancelling")
+
+
+def mixed_instances_policy(settings: Settings, percentage: int) -> dict[str, Any]:
+    """As DescribeAutoScalingGroups shows the group that the stacks deploy."""
+    return {
+        "LaunchTemplate": {
+            "LaunchTemplateSpecification": {
+                "LaunchTemplateId": "lt-00000000000000001",
+                "LaunchTemplateName": names.group(settings.fleet_name),
+                "Version": "1",
+            },
+            "Overrides": [{"InstanceType": instance_type} for instance_type in settings.pools],
+        },
+        "InstancesDistribution": {
+            "OnDemandAllocationStrategy": "lowest-price",
+            "OnDemandBaseCapacity": settings.capacity.on_demand_base,
+            "OnDemandPercentageAboveBaseCapacity": percentage,
+            "SpotAllocationStrategy": "price-capacity-optimized",
+        },
+    }

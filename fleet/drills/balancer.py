@@ -1,0 +1,120 @@
+"""The simulated balancer and its alarm: who is routed to, and what the alarm tells of it when."""
+
+import math
+from collections.abc import Callable
+
+from fleet.drills import payloads
+from fleet.drills.clock import utc
+from fleet.drills.world import SimulatedBox, World, draw
+from lambdas.watchdog.cloud import Alarm
+
+
+class Balancer:
+    """Targets: registered during the boot, healthy once the gate is open and the probes have passed."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._lags = world.stream("balancer")
+        self.healthy = 0
+        self.on_change: Callable[[SimulatedBox], None]
+
+    def boots(self, box: SimulatedBox, registers_at: float, opens_at: float) -> None:
+        behaviour = self._world.behaviour
+        checks_from = registers_at + draw(self._lags, behaviour.registration)
+        self._world.clock.at(max(checks_from, opens_at) + draw(self._lags, behaviour.probes), self.serve, box)
+
+    def serve(self, box: SimulatedBox) -> None:
+        if box.ended_at is not None or box.draining or box.unhealthy or box.healthy:
+            return
+        box.healthy = True
+        self.healthy += 1
+        self._world.log("box.serving", box=box.id)
+        self.on_change(box)
+
+    def unserve(self, box: SimulatedBox, why: str) -> None:
+        """Deregistered, or its checks fail."""
+        box.draining = True
+        if box.healthy:
+            box.healthy = False
+            self.healthy -= 1
+            self._world.log("box.unserving", box=box.id, why=why)
+            self.on_change(box)
+
+    def state(self, box: SimulatedBox, now: float) -> str | None:
+        """As DescribeTargetHealth says; None: not registered."""
+        if box.healthy:
+            return "healthy"
+        if box.draining:
+            return "draining"
+        if now < box.registered_at:
+            return None
+        return "unhealthy" if box.unhealthy else "initial"
+
+
+class NoHealthyTargetAlarm:
+    """Follows the number of healthy targets through the metric's whole periods and its lag."""
+
+    def __init__(self, world: World, name: str, region: str, *, healthy: bool) -> None:
+        self._world, self._name, self._region = world, name, region
+        self._lags = world.stream("alarm")
+        self._state = "OK" if healthy else "INSUFFICIENT_DATA"
+        self._since = world.clock.now
+        self._number = 0  # of the healthy or unhealthy spell
+        self._down_since: float | None = None if healthy else world.clock.now
+        self._lag = 0.0
+        self.registered: Callable[[], bool] = lambda: True
+        world.log("alarm", state=self._state)
+        model = world.behaviour.alarm
+        for at, state in model.recorded or ():
+            if at is not None:
+                world.clock.at(at, self._become, state)
+        if not healthy:
+            self._goes_down()
+
+    def live(self) -> Alarm:
+        return Alarm(self._state, utc(self._since))
+
+    def follow(self, healthy: int) -> None:
+        """The number of healthy targets has changed."""
+        if healthy == 0 and self._down_since is None:
+            self._goes_down()
+        elif healthy > 0 and self._down_since is not None:
+            self._comes_back()
+
+    def _goes_down(self) -> None:
+        model, now = self._world.behaviour.alarm, self._world.clock.now
+        self._down_since = now
+        self._number += 1
+        self._lag = draw(self._lags, model.lag)
+        if model.recorded is None:
+            self._world.clock.at(self._window_end(now) + self._lag, self._fire, self._number)
+
+    def _window_end(self, down_since: float) -> float:
+        """When the last of the needed whole periods without a healthy target has passed."""
+        model = self._world.behaviour.alarm
+        first = math.ceil(down_since / model.period_seconds) * model.period_seconds
+        return first + model.periods * model.period_seconds
+
+    def _fire(self, number: int) -> None:
+        if number != self._number:
+            return
+        if self._world.behaviour.alarm.missing_breaches or self.registered():
+            self._become("ALARM")
+        else:
+            self._become("INSUFFICIENT_DATA")
+
+    def _comes_back(self) -> None:
+        model, now = self._world.behaviour.alarm, self._world.clock.now
+        down_since, self._down_since = self._down_since, None
+        assert down_since is not None  # noqa: S101 - told by follow()
+        if now < self._window_end(down_since):
+            self._number += 1  # the window never filled: what was scheduled tells nothing
+        told = math.ceil(now / model.period_seconds) * model.period_seconds + self._lag
+        self._world.clock.at(told, self._become, "OK")
+
+    def _become(self, state: str) -> None:
+        if state == self._state:
+            return
+        previous, self._state, self._since = self._state, state, self._world.clock.now
+        self._world.log("alarm", state=state)
+        self._world.publish(lambda number, at: payloads.alarm(number, at, self._region, self._name, state, previous))

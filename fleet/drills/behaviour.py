@@ -1,0 +1,108 @@
+"""How the simulated cloud behaves: every lag, limit and habit of AWS that a drill may turn, each with its source.
+
+Ranges `(low, high)` in seconds are drawn uniformly from a seeded stream of their own; equal ends make them exact.
+"""
+
+from dataclasses import dataclass, field
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Boots:
+    """Launch to serving. A recorded boot is taken first, in order of launches; `None` in it draws as usual."""
+
+    # 27 warm boots: 15 to 90 s to the kernel, then 229 to 355 s with a median of 267 (triangular: low, high, mode).
+    launch_to_kernel: tuple[float, float, float] = (15, 90, 15)
+    kernel_to_serving: tuple[float, float, float] = (229, 355, 232)
+    recorded_kernel_to_serving: tuple[float | None, ...] = ()
+    factor: float = 1.0  # 2.0: boots twice as slow
+    stuck_share: float = 0.0  # boots that never end: the hook's heartbeat ends them
+    failed_share: float = 0.0  # boots that give up halfway and abandon their launch
+    failed_first: int = 0  # this many first boots give up: a boot loop
+    cold_first: bool = False  # the first boot builds the model store: 941 s measured
+    cold_kernel_to_serving: float = 941.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlarmModel:
+    """The no-healthy-target alarm: fires when `periods` whole periods had no healthy target, told `lag` later.
+
+    From the last healthy second to ALARM it took 16 min 4 s, 21 min 6 s and 21 min 38 s: 12 periods, up to one for
+    alignment, and this lag. OK was told 6 min after the target was healthy again: the same lag plus alignment.
+    """
+
+    period_seconds: float = 60
+    periods: int = 12
+    lag: Range = (184, 540)
+    missing_breaches: bool = True  # False: the default of healthy_host_count(), which never fires without a target
+    recorded: tuple[tuple[float | None, str], ...] | None = None  # a history's own transitions; None: told by the model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Events:
+    """EventBridge and the asynchronous invocation behind it: best effort, at least once, in no order."""
+
+    delay: Range = (0.8, 1.6)  # the failover of 22 July acted 2 s after its alarm
+    lost_share: float = 0.0
+    doubled_share: float = 0.0
+    doubled_after: Range = (1, 60)
+    late_share: float = 0.0
+    late_by: Range = (30, 600)
+    retries_after: tuple[float, ...] = (60, 120)  # two retries of a failed asynchronous invocation
+    max_age_seconds: float = 900
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Spot placement scores per zone: high where a pool sells, low where none does, wrong in a share of answers."""
+
+    sells: tuple[int, int] = (3, 9)
+    refuses: tuple[int, int] = (1, 2)
+    wrong_share: float = 0.05
+    recorded: tuple[tuple[float, int], ...] | None = None  # (time, score), low elsewhere; good to 5 min
+
+
+@dataclass(frozen=True, kw_only=True)
+class Behaviour:
+    """One AWS. The defaults are the measured one, in its launch-first configuration."""
+
+    boots: Boots = field(default_factory=Boots)
+    alarm: AlarmModel = field(default_factory=AlarmModel)
+    events: Events = field(default_factory=Events)
+    scores: Scores = field(default_factory=Scores)
+
+    # Retry gaps of a group that cannot launch, measured in a drought; the last repeats.
+    retry_ladder: tuple[float, ...] = (11, 11, 65, 65, 120, 120, 240, 480, 600)
+    first_attempt: Range = (1, 3)  # a member has gone
+    flip_attempt: Range = (6, 9)  # measured: a lever flip makes the group try again at once
+    rebalance_attempt: Range = (10, 15)  # a replacement launched 15 s after the notice of 21 July
+
+    notice_seconds: float = 120
+    agent_poll: Range = (1, 5)  # the drain agent hears the notice and shuts the gate
+    gone_without_rebalancing: Range = (30, 120)  # without capacity rebalancing nothing holds a noticed box
+    capacity_rebalancing: bool = True
+    recommendation_ahead_share: float = 0.3  # sometimes minutes ahead, sometimes with the notice, sometimes never
+    recommendation_with_notice_share: float = 0.4
+    recommendation_ahead: Range = (60, 600)
+    takes_first: str = "random"  # which of several boxes a shrinking pool takes: oldest, newest, random
+
+    launch_hook: bool = True  # False: a box is InService as soon as it runs
+    running_after: Range = (8, 8)  # launch to running; the swap of 16 July took 8.7 s
+    hook_poll: Range = (1, 10)  # the box asks the balancer about itself
+    hook_heartbeat_seconds: float = 1800
+    warmup_seconds: float = 60  # default instance warm-up: in service to counted
+    termination_seconds: float = 125  # deregistration delay, then the box's own last words
+    replaces_wrong_kind: bool = True  # after a flip, launch first; groups were also seen to leave the box alone
+    refresh_timeout_seconds: float = 3600  # a refresh that makes no progress fails
+    cancel_seconds: float = 5
+    suspended_after_failing_seconds: float | None = None  # 86400: administrative suspension
+
+    register_after_kernel: Range = (30, 40)  # the box registers itself early, so this overlaps the boot
+    registration: Range = (60, 300)  # the balancer starts to check
+    probes: Range = (10, 20)  # two checks, 10 s apart
+    unhealthy_after: Range = (30, 40)  # a wedged box is taken out
+    health_grace_seconds: float = 300  # of the group, from in service
+
+    spot_vcpu_quota: int | None = None  # None: never in the way
+    on_demand_vcpu_quota: int | None = None

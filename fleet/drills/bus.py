@@ -1,0 +1,58 @@
+"""EventBridge and the asynchronous invocation: payloads arrive late, twice or never, and failures repeat."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from fleet.drills.payloads import Payload
+from fleet.drills.world import World, draw
+from lambdas.watchdog.cloud import CloudError
+
+Record = dict[str, Any]
+Handle = Callable[[Payload, datetime], Record | None]
+
+
+class Bus:
+    """Numbers payloads, draws their fate, invokes the one handler and keeps what it decided in the log."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._fate = world.stream("bus")
+        self._numbers = 0
+        self.handle: Handle | None = None
+        self.failures = 0  # invocations that were given up
+
+    def publish(self, build: Callable[[int, float], Payload]) -> None:
+        """An event has happened: deliver it as best effort does. Its payload is built only if somebody listens."""
+        if self.handle is None:
+            return
+        events, clock = self._world.behaviour.events, self._world.clock
+        self._numbers += 1
+        lost, doubled, late = self._fate.random(), self._fate.random(), self._fate.random()
+        delay, again = draw(self._fate, events.delay), draw(self._fate, events.doubled_after)
+        if lost < events.lost_share:
+            return
+        if late < events.late_share:
+            delay += draw(self._fate, events.late_by)
+        payload = build(self._numbers, clock.now)
+        clock.after(delay, self.invoke, payload, clock.now)
+        if doubled < events.doubled_share:
+            clock.after(delay + again, self.invoke, payload, clock.now)
+
+    def invoke(self, payload: Payload, happened_at: float, attempt: int = 0) -> None:
+        """One invocation. A failed one is tried again as Lambda does, until it is too old."""
+        if self.handle is None:
+            return
+        events, clock = self._world.behaviour.events, self._world.clock
+        try:
+            record = self.handle(payload, clock.utc())
+        except CloudError as error:
+            self._world.log("decision", signal=str(payload.get("detail-type", "")), action="failed", reason=str(error))
+            again = events.retries_after[attempt] if attempt < len(events.retries_after) else None
+            if again is None or clock.now + again - happened_at > events.max_age_seconds:
+                self.failures += 1
+            else:
+                clock.after(again, self.invoke, payload, happened_at, attempt + 1)
+            return
+        if record is not None:
+            self._world.log("decision", **record)

@@ -1,0 +1,283 @@
+"""The simulated cloud: the watchdog's own narrow interface to AWS, over a market that lives on a virtual clock.
+
+    cloud = SimulatedCloud(market, settings=settings, seed=1, emit=log.append)
+    cloud.watch(lambda payload, now: handler.run(payload, cloud=cloud, settings=settings, now=now))
+    cloud.run()
+
+Deterministic: the same market, settings, behaviour and seed give the same log, byte for byte.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from fleet import names
+from fleet.drills.autoscaling import AutoScalingGroup
+from fleet.drills.balancer import Balancer, NoHealthyTargetAlarm
+from fleet.drills.behaviour import Behaviour
+from fleet.drills.bus import Bus, Handle
+from fleet.drills.clock import utc
+from fleet.drills.ec2 import Ec2, boot_tag
+from fleet.drills.market import Market, Purchase
+from fleet.drills.world import Emit, SimulatedBox, World
+from fleet.settings import Settings
+from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
+
+
+@dataclass
+class Fault:
+    """One API call that fails: `call` is the method's name. `after` it has taken effect, or instead."""
+
+    call: str
+    error: Exception
+    times: int = 1
+    after: bool = False
+    not_before: float = 0.0  # epoch seconds
+
+
+class SimulatedCloud:
+    """Implements `lambdas.watchdog.cloud.Cloud`; the rest moves the virtual clock and what lives on it."""
+
+    def __init__(
+        self,
+        market: Market,
+        *,
+        settings: Settings,
+        behaviour: Behaviour | None = None,
+        seed: int = 0,
+        emit: Emit = lambda event: None,
+        lever: int = 0,
+        state: str | None = None,
+        serving: Purchase | None = None,
+        scans_from: float | None = None,
+    ) -> None:
+        """`serving`: a box of this kind serves from the start (spot: in the market's first pool); None: an empty group.
+        `lever` and `state` are the parameters' values at the start. Scans begin at `scans_from` (epoch seconds; None:
+        one interval after the start)."""
+        behaviour = behaviour or Behaviour()
+        self.settings, self.market = settings, market
+        self.world = world = World(start=market.start, behaviour=behaviour, seed=seed, emit=emit)
+        self.clock = world.clock
+        self.faults: list[Fault] = []
+        self.deploying_until = 0.0
+        self.on_health: list[Callable[[], None]] = []
+        self._bus = Bus(world)
+        world.publish = self._bus.publish
+        self._state, self._lever = state, str(lever)
+        self._mode = _mode(state) or settings.initial_mode
+        self._scores = world.stream("scores")
+        world.log("start", name=market.name, desired=settings.capacity.min)
+        world.log("mode", mode=self._mode)
+
+        self.ec2 = ec2 = Ec2(world, market, settings.region)
+        self.balancer = balancer = Balancer(world)
+        self.autoscaling = group = AutoScalingGroup(world, ec2, balancer, settings, lever)
+        ec2.on_boot, ec2.on_boot_failed = balancer.boots, group.boot_failed
+        ec2.on_risk, ec2.on_unserving, ec2.on_gone = group.at_risk, balancer.unserve, group.box_gone
+        balancer.on_change = self._health_changed
+        if serving is not None:
+            for _ in range(settings.capacity.min):
+                box = ec2.start(serving, market.pools[0], member=True)
+                box.registered_at, box.healthy = world.clock.now, True
+                balancer.healthy += 1
+                world.log("box.serving", box=box.id)
+                group.adopt(box)
+        name = names.no_healthy_target_alarm(settings.fleet_name)
+        self._alarm = NoHealthyTargetAlarm(world, name, settings.region, healthy=balancer.healthy > 0)
+        self._alarm.registered = lambda: any(self.target_health())
+        group.begin()
+        first_scan = market.start + settings.watchdog.scan_seconds if scans_from is None else scans_from
+        self.clock.at(first_scan, self._scan)
+
+    # --- moving it ---------------------------------------------------------------------------------------------
+
+    def watch(self, handle: Handle) -> None:
+        """Every EventBridge payload, scan and command goes to `handle(payload, now)`, which returns its decision."""
+        self._bus.handle = handle
+
+    def run(self, until: float | None = None) -> None:
+        """Advance to `until` (epoch seconds), or to the market's end, which closes the log."""
+        self.clock.run(self.market.end if until is None else until)
+        if until is None:
+            self.world.log("end", name=self.market.name, desired=self.autoscaling.desired)
+
+    def command(self, command: str, *, at: float | None = None, who: str = "drill", why: str = "drill") -> None:
+        """An operator's command: pin, arm, scan, probe."""
+        payload = {"command": command, "who": who, "why": why}
+        when = self.clock.now if at is None else at
+        self.clock.at(when, self._bus.invoke, payload, when)
+
+    def deliver(self, payload: dict[str, Any], *, after: float = 0.0) -> None:
+        """Hand the watchdog a payload of the caller's own: a replayed, forged or damaged one."""
+        self.clock.after(after, self._bus.invoke, payload, self.clock.now + after)
+
+    def wake(self, payload: dict[str, Any], *, after: float) -> None:
+        """A delayed message to the same function."""
+        self.deliver(payload, after=after)
+
+    def wedge(self, box_id: str) -> None:
+        """A box stops answering without ending."""
+        box = self.ec2.running[box_id]
+        low, high = self.world.behaviour.unhealthy_after
+        self.clock.after((low + high) / 2, self._found_unhealthy, box)
+
+    def launch_beside(self, purchase: Purchase) -> SimulatedBox | str:
+        """A box outside the group, for policies that hold some of their own."""
+        return self.ec2.launch(purchase, member=False)
+
+    def end_beside(self, box: SimulatedBox) -> None:
+        self.ec2.on_unserving(box, "not needed")
+        self.clock.after(self.world.behaviour.termination_seconds, self.ec2.end, box, "not needed")
+
+    def _scan(self) -> None:
+        self._bus.invoke({"command": "scan"}, self.clock.now)
+        self.clock.after(self.settings.watchdog.scan_seconds, self._scan)
+
+    def _found_unhealthy(self, box: SimulatedBox) -> None:
+        if box.ended_at is None and not box.draining:
+            self.balancer.unserve(box, "wedge")
+            box.draining, box.unhealthy = False, True
+            self.autoscaling.wedged(box)
+
+    def _health_changed(self, box: SimulatedBox) -> None:
+        self.autoscaling.box_changed(box)
+        self._alarm.follow(self.balancer.healthy)
+        for listener in self.on_health:
+            listener()
+
+    # --- the watchdog's interface ------------------------------------------------------------------------------
+
+    def parameters(self) -> tuple[str | None, str | None]:
+        self._fault("parameters")
+        return self._state, self._lever
+
+    def put_state(self, text: str) -> None:
+        self._fault("put_state")
+        self._state = text
+        mode = _mode(text)
+        if mode is not None and mode != self._mode:
+            self._mode = mode
+            self.world.log("mode", mode=mode)
+        self._fault("put_state", after=True)
+
+    def put_lever(self, percentage: int) -> None:
+        self._fault("put_lever")
+        self._lever = str(percentage)
+        self._fault("put_lever", after=True)
+
+    def alarm(self) -> Alarm | None:
+        self._fault("alarm")
+        return self._alarm.live()
+
+    def group(self) -> Group:
+        self._fault("group")
+        return self.autoscaling.describe()
+
+    def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
+        self._fault("instances")
+        boxes, now = self.ec2.running, self.clock.now
+        return {
+            i: Instance(utc(boxes[i].launched_at), boxes[i].purchase == "spot", boot_tag(boxes[i], now))
+            for i in ids
+            if i in boxes
+        }
+
+    def target_health(self) -> dict[str, str]:
+        self._fault("target_health")
+        now = self.clock.now
+        states = {box.id: self.balancer.state(box, now) for box in self.ec2.running.values()}
+        return {box_id: state for box_id, state in states.items() if state is not None}
+
+    def stack_in_progress(self) -> bool:
+        self._fault("stack_in_progress")
+        return self.clock.now < self.deploying_until
+
+    def refreshes(self) -> tuple[Refresh, ...]:
+        self._fault("refreshes")
+        return self.autoscaling.refreshes()
+
+    def zone_ids(self) -> dict[str, str]:
+        self._fault("zone_ids")
+        return {zone: zone_id(zone) for zone in self.market.zones}
+
+    def scores(self) -> dict[str, int]:
+        self._fault("scores")
+        model, now = self.world.behaviour.scores, self.clock.now
+        zones = self.market.zones
+        if model.recorded is not None:
+            told = [score for at, score in model.recorded if abs(at - now) <= 300]
+            return dict.fromkeys(map(zone_id, zones), max(told, default=model.refuses[0]))
+        answers: dict[str, int] = {}
+        for zone in zones:
+            good = self.ec2.sells_in(zone) != (self._scores.random() < model.wrong_share)
+            answers[zone_id(zone)] = self._scores.randint(*(model.sells if good else model.refuses))
+        return answers
+
+    def flip(self, group: Group, percentage: int, *, send_template: bool) -> None:
+        self._fault("flip")
+        distribution = {**group.policy["InstancesDistribution"], "OnDemandPercentageAboveBaseCapacity": percentage}
+        template = group.policy if send_template else self.autoscaling.policy
+        self.autoscaling.flip({**template, "InstancesDistribution": distribution})
+        self._fault("flip", after=True)
+
+    def suspend(self, process: str) -> None:
+        self._fault("suspend")
+        self.autoscaling.suspend(process)
+        self._fault("suspend", after=True)
+
+    def resume(self, process: str) -> None:
+        self._fault("resume")
+        self.autoscaling.resume(process)
+        self._fault("resume", after=True)
+
+    def start_refresh(self) -> str:
+        self._fault("start_refresh")
+        refresh = self.autoscaling.start_refresh()
+        self._fault("start_refresh", after=True)
+        return refresh
+
+    def cancel_refresh(self) -> None:
+        self._fault("cancel_refresh")
+        if self.autoscaling.refresh is None or not self.autoscaling.refresh.active:
+            raise GoneError("CancelInstanceRefresh: no active refresh")
+        self.autoscaling.cancel_refresh()
+        self._fault("cancel_refresh", after=True)
+
+    def end_box(self, box_id: str) -> None:
+        self._fault("end_box")
+        box = self.autoscaling.boxes.get(box_id)
+        if box is None:
+            raise GoneError(f"TerminateInstanceInAutoScalingGroup: {box_id} is not a member")
+        self.autoscaling.end_member(box)
+        self._fault("end_box", after=True)
+
+    def mail(self, subject: str, body: str) -> None:
+        self._fault("mail")
+        self.world.log("mail", subject=subject, body=body)
+        self._fault("mail", after=True)
+
+    def _fault(self, call: str, *, after: bool = False) -> None:
+        if not self.faults:
+            return
+        for fault in self.faults:
+            if fault.call == call and fault.after == after and fault.times > 0 and fault.not_before <= self.clock.now:
+                fault.times -= 1
+                raise fault.error
+
+
+def zone_id(zone: str) -> str:
+    """A made-up zone id: AWS shuffles them per account, so that nothing may rely on the letter."""
+    region, letter = zone[:-1], zone[-1]
+    return f"{region.replace('-', '')}-az{ord(letter) - ord('a') + 1}"
+
+
+def _mode(state: str | None) -> str | None:
+    if state is None:
+        return None
+    try:
+        raw = json.loads(state)
+    except ValueError:
+        return None
+    mode = raw.get("mode") if isinstance(raw, dict) else None
+    return mode if isinstance(mode, str) else None

@@ -1,0 +1,203 @@
+"""The simulated EC2: what each pool carries, who runs there, who is taken back and when."""
+
+import math
+from collections.abc import Callable, Iterator
+
+from fleet import names
+from fleet.drills import payloads
+from fleet.drills.market import PLENTY, Market, MarketPool, Purchase, Step
+from fleet.drills.world import SimulatedBox, World, draw
+
+
+class Ec2:
+    """Launches, notices and ends. The group and the balancer listen."""
+
+    def __init__(self, world: World, market: Market, region: str) -> None:
+        self._world, self._market, self._region = world, market, region
+        self.pools = {pool.label: pool for pool in market.pools}
+        self.running: dict[str, SimulatedBox] = {}
+        self.on_risk: Callable[[SimulatedBox], None]
+        self.on_unserving: Callable[[SimulatedBox, str], None]
+        self.on_gone: Callable[[SimulatedBox], None]
+        self.on_boot: Callable[[SimulatedBox, float, float], None]
+        self.on_boot_failed: Callable[[SimulatedBox], None]
+        self._supply: dict[Purchase, dict[str, int]] = {
+            "spot": dict.fromkeys(self.pools, 0),
+            "on-demand": dict.fromkeys(self.pools, PLENTY),
+        }
+        self._price = {(purchase, p.label): p.usd(purchase) for p in market.pools for purchase in self._supply}
+        self._launches = 0
+        self._boots, self._lags = world.stream("boots"), world.stream("ec2")
+        self._falls, self._victims = world.stream("falls"), world.stream("victims")
+        self._steps: Iterator[Step] = market.steps()
+        self._read_next()
+        for pool in market.pools:
+            world.log("market", pool=pool.label, sells=self._supply["spot"][pool.label] > 0)
+
+    # --- the market --------------------------------------------------------------------------------------------
+
+    def _read_next(self) -> None:
+        """The next step, known as far ahead as a recommendation may come; what holds from the start at once."""
+        for step in self._steps:
+            if step.at > self._world.clock.now:
+                ahead = self._world.behaviour.recommendation_ahead[1]
+                self._world.clock.at(step.at - ahead, self._foresee, step)
+                return
+            self._supply[step.purchase][step.pool] = step.supply
+            if step.usd_per_hour is not None:
+                self._price[step.purchase, step.pool] = step.usd_per_hour
+
+    def _foresee(self, step: Step) -> None:
+        """Read one step ahead of its time: a recommendation may come before the fall that it announces."""
+        behaviour, clock = self._world.behaviour, self._world.clock
+        clock.at(step.at, self._apply, step)
+        if step.purchase == "spot" and not step.spares and step.supply < PLENTY:
+            chance, lead = self._falls.random(), draw(self._falls, behaviour.recommendation_ahead)
+            if chance < behaviour.recommendation_ahead_share:
+                clock.at(step.at - lead, self._recommend_excess, step)
+        self._read_next()
+
+    def _apply(self, step: Step) -> None:
+        supply = self._supply[step.purchase]
+        before, supply[step.pool] = supply[step.pool], step.supply
+        if step.usd_per_hour is not None:
+            self._price[step.purchase, step.pool] = step.usd_per_hour
+        if (before > 0) != (step.supply > 0):
+            extra = {} if step.purchase == "spot" else {"purchase": step.purchase}
+            self._world.log("market", pool=step.pool, sells=step.supply > 0, **extra)
+        if step.purchase == "spot" and not step.spares:
+            for box in self._excess(step):
+                self.notice(box)
+
+    def _excess(self, step: Step) -> list[SimulatedBox]:
+        """The boxes that a fall takes, those already recommended first."""
+        here = [b for b in self.running.values() if b.purchase == "spot" and b.pool.label == step.pool]
+        here = [b for b in here if b.noticed_at is None]
+        count = len(here) - step.supply
+        if count <= 0:
+            return []
+        match self._world.behaviour.takes_first:
+            case "newest":
+                here.reverse()
+            case "random":
+                self._victims.shuffle(here)
+        here.sort(key=lambda box: not box.at_risk)
+        return here[:count]
+
+    def sells(self, purchase: Purchase) -> list[MarketPool]:
+        """Pools in which a launch would succeed now, the cheapest first."""
+        used: dict[str, int] = {}
+        for box in self.running.values():
+            if box.purchase == purchase:
+                used[box.pool.label] = used.get(box.pool.label, 0) + 1
+        supply = self._supply[purchase]
+        selling = [pool for label, pool in self.pools.items() if supply[label] > used.get(label, 0)]
+        selling.sort(key=lambda pool: self._price[purchase, pool.label])
+        return selling
+
+    def sells_in(self, zone: str) -> bool:
+        return any(pool.zone == zone for pool in self.sells("spot"))
+
+    # --- boxes -------------------------------------------------------------------------------------------------
+
+    def launch(self, purchase: Purchase, *, member: bool) -> SimulatedBox | str:
+        """A new box, or why there is none."""
+        behaviour = self._world.behaviour
+        quota = behaviour.spot_vcpu_quota if purchase == "spot" else behaviour.on_demand_vcpu_quota
+        selling = self.sells(purchase)
+        if not selling:
+            return "InsufficientInstanceCapacity"
+        pool = selling[0]
+        if quota is not None:
+            used = sum(box.pool.vcpus for box in self.running.values() if box.purchase == purchase)
+            if used + pool.vcpus > quota:
+                return "MaxSpotInstanceCountExceeded" if purchase == "spot" else "VcpuLimitExceeded"
+        box = self.start(purchase, pool, member=member)
+        self._boot(box)
+        return box
+
+    def start(self, purchase: Purchase, pool: MarketPool, *, member: bool) -> SimulatedBox:
+        """Billing begins."""
+        box = SimulatedBox(f"i-{self._launches + 1:017x}", purchase, pool, self._world.clock.now, member)
+        self._launches += 1
+        self.running[box.id] = box
+        usd = self._price[purchase, pool.label]
+        self._world.log("box.launched", box=box.id, purchase=purchase, pool=pool.label, usd_per_hour=usd)
+        return box
+
+    def _boot(self, box: SimulatedBox) -> None:
+        boots, clock = self._world.behaviour.boots, self._world.clock
+        stream, number = self._boots, self._launches
+        low, high, mode = boots.launch_to_kernel
+        kernel = clock.now + (low if low == high else stream.triangular(low, high, mode))
+        low, high, mode = boots.kernel_to_serving
+        drawn, fate = low if low == high else stream.triangular(low, high, mode), stream.random()
+        recorded = boots.recorded_kernel_to_serving[number - 1 : number]
+        if recorded and recorded[0] is not None:
+            drawn = recorded[0]
+        if boots.cold_first and number == 1:
+            drawn, box.warm = boots.cold_kernel_to_serving, False
+        seconds = drawn * boots.factor
+        box.registered_at = kernel + draw(stream, self._world.behaviour.register_after_kernel)
+        if number <= boots.failed_first or fate < boots.failed_share:
+            clock.at(kernel + seconds * 0.9, self._boot_failed, box)
+        elif fate >= boots.failed_share + boots.stuck_share:
+            self.on_boot(box, box.registered_at, kernel + seconds)
+
+    def _boot_failed(self, box: SimulatedBox) -> None:
+        if box.ended_at is None:
+            self.on_boot_failed(box)
+
+    def recommend(self, box: SimulatedBox) -> None:
+        """A rebalance recommendation."""
+        if box.at_risk or box.ended_at is not None:
+            return
+        box.at_risk = True
+        self._world.log("rebalance", box=box.id)
+        detail_type = "EC2 Instance Rebalance Recommendation"
+        self._world.publish(lambda number, at: payloads.ec2(number, at, self._region, detail_type, box.id))
+        self.on_risk(box)
+
+    def _recommend_excess(self, step: Step) -> None:
+        for box in self._excess(step):
+            self.recommend(box)
+
+    def notice(self, box: SimulatedBox) -> None:
+        """Two minutes are left."""
+        if box.noticed_at is not None or box.ended_at is not None:
+            return
+        behaviour, clock = self._world.behaviour, self._world.clock
+        box.noticed_at = clock.now
+        self._world.log("notice", box=box.id)
+        detail_type = "EC2 Spot Instance Interruption Warning"
+        self._world.publish(
+            lambda number, at: payloads.ec2(
+                number, at, self._region, detail_type, box.id, **{"instance-action": "terminate"}
+            )
+        )
+        if self._lags.random() < behaviour.recommendation_with_notice_share:
+            self.recommend(box)
+        box.at_risk = True
+        clock.after(draw(self._lags, behaviour.agent_poll), self.on_unserving, box, "notice")
+        left = behaviour.notice_seconds
+        if not behaviour.capacity_rebalancing:
+            left = min(left, draw(self._lags, behaviour.gone_without_rebalancing))
+        clock.after(left, self.end, box, "reclaim")
+        self.on_risk(box)
+
+    def end(self, box: SimulatedBox, why: str) -> None:
+        """Billing ends."""
+        if box.ended_at is not None:
+            return
+        box.ended_at, box.lifecycle = self._world.clock.now, "Terminated"
+        del self.running[box.id]
+        self.on_unserving(box, why)
+        self._world.log("box.ended", box=box.id, why=why)
+        self.on_gone(box)
+
+
+def boot_tag(box: SimulatedBox, now: float) -> str | None:
+    """What the box has told of its boot: nothing until it knows."""
+    if math.isinf(box.registered_at) or now < box.registered_at:
+        return None
+    return names.BOOT_WARM if box.warm else names.BOOT_COLD

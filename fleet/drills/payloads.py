@@ -1,0 +1,46 @@
+"""EventBridge payloads as AWS shapes them, built for the watchdog when something happens in the simulated cloud."""
+
+from typing import Any
+
+from fleet.drills.clock import utc
+
+ACCOUNT = "123456789012"
+Payload = dict[str, Any]
+
+
+def _envelope(
+    number: int, at: float, region: str, source: str, detail_type: str, resource: str, detail: Payload
+) -> Payload:
+    return {
+        "version": "0",
+        "id": f"00000000-0000-4000-8000-{number:012x}",
+        "detail-type": detail_type,
+        "source": source,
+        "account": ACCOUNT,
+        "time": utc(at).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "region": region,
+        "resources": [resource],
+        "detail": detail,
+    }
+
+
+def alarm(number: int, at: float, region: str, name: str, state: str, previous: str) -> Payload:
+    stamp = utc(at).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
+    arn = f"arn:aws:cloudwatch:{region}:{ACCOUNT}:alarm:{name}"
+    detail = {
+        "alarmName": name,
+        "state": {"value": state, "reason": "Threshold Crossed", "timestamp": stamp},
+        "previousState": {"value": previous, "timestamp": stamp},
+        "configuration": {},
+    }
+    return _envelope(number, at, region, "aws.cloudwatch", "CloudWatch Alarm State Change", arn, detail)
+
+
+def ec2(number: int, at: float, region: str, detail_type: str, box: str, **extra: str) -> Payload:
+    arn = f"arn:aws:ec2:{region}:{ACCOUNT}:instance/{box}"
+    return _envelope(number, at, region, "aws.ec2", detail_type, arn, {"instance-id": box, **extra})
+
+
+def group(number: int, at: float, region: str, detail_type: str, name: str, **detail: Any) -> Payload:
+    arn = f"arn:aws:autoscaling:{region}:{ACCOUNT}:autoScalingGroup:0:autoScalingGroupName/{name}"
+    return _envelope(number, at, region, "aws.autoscaling", detail_type, arn, {"AutoScalingGroupName": name, **detail})

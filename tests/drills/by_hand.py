@@ -1,0 +1,44 @@
+"""Small markets and exact behaviours, so that a drill's outcome can be worked out by hand."""
+
+from collections.abc import Callable, Iterable
+
+from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events
+from fleet.drills.market import PLENTY, Market, MarketPool, Step, pool
+
+HOUR = 3600.0
+START = 1_785_000_000.0 // 60 * 60  # a whole minute
+BOOT_SECONDS = 30 + 267 + 20  # launch to kernel, kernel to gate, probes
+
+
+def market(
+    *steps: tuple[float, int],
+    hours: float = 24,
+    pools: Iterable[MarketPool] = (pool("g6.xlarge"),),
+    spares: bool = False,
+) -> Market:
+    """Steps (seconds from the start, supply), alike in all pools; plenty from the start on."""
+    pools = tuple(pools)
+    all_steps = [Step(START, p.label, PLENTY) for p in pools]
+    all_steps += [Step(START + at, p.label, supply, spares) for at, supply in steps for p in pools]
+    read: Callable[[], Iterable[Step]] = lambda: iter(all_steps)  # noqa: E731
+    return Market("by hand", pools, START, START + hours * HOUR, read)
+
+
+def exact(**changes: object) -> Behaviour:
+    """Every lag exact."""
+    values: dict[str, object] = {
+        "boots": Boots(launch_to_kernel=(30, 30, 30), kernel_to_serving=(267, 267, 267)),
+        "alarm": AlarmModel(lag=(300, 300)),
+        "events": Events(delay=(1, 1)),
+        "first_attempt": (2, 2),
+        "flip_attempt": (7, 7),
+        "rebalance_attempt": (15, 15),
+        "agent_poll": (5, 5),
+        "hook_poll": (5, 5),
+        "recommendation_ahead_share": 0,
+        "recommendation_with_notice_share": 0,
+        "register_after_kernel": (35, 35),
+        "registration": (150, 150),
+        "probes": (20, 20),
+    }
+    return Behaviour(**{**values, **changes})

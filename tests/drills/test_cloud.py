@@ -1,0 +1,55 @@
+"""The simulated cloud against what was measured on a live one."""
+
+from itertools import pairwise
+
+from fleet.drills import history
+from fleet.drills.behaviour import Behaviour
+from fleet.drills.cloud import SimulatedCloud
+from fleet.drills.market import Market
+from fleet.events import Event
+from fleet.settings import Settings
+from tests.drills.by_hand import BOOT_SECONDS, START, exact, market
+
+
+def build(settings: Settings, market: Market, behaviour: Behaviour | None = None) -> tuple[SimulatedCloud, list[Event]]:
+    log: list[Event] = []
+    cloud = SimulatedCloud(market, settings=settings, behaviour=behaviour or exact(), emit=log.append)
+    return cloud, log
+
+
+def seconds(log: list[Event], kind: str) -> list[float]:
+    return [event.at.timestamp() - START for event in log if event.kind == kind]
+
+
+def test_an_empty_group_in_a_drought_retries_on_the_measured_ladder(settings: Settings) -> None:
+    cloud, log = build(settings, market((0.5, 0), hours=1))
+    cloud.run()
+    gaps = [round(after - before) for before, after in pairwise(seconds(log, "launch.failed"))]
+    assert gaps[:10] == [11, 11, 65, 65, 120, 120, 240, 480, 600, 600]
+
+
+def test_a_flip_makes_the_group_try_again_at_once(settings: Settings) -> None:
+    cloud, log = build(settings, market((0.5, 0), hours=1))
+    cloud.run(until=START + 1500)
+    cloud.flip(cloud.group(), 100, send_template=True)
+    cloud.run()
+    assert [event.fields["purchase"] for event in log if event.kind == "box.launched"] == ["on-demand"]
+    assert seconds(log, "box.launched") == [1507]
+
+
+def test_a_first_boot_serves_after_kernel_boot_and_probes(settings: Settings) -> None:
+    cloud, log = build(settings, market(hours=1))
+    cloud.run()
+    assert seconds(log, "box.serving") == [2 + BOOT_SECONDS]
+
+
+def test_same_seed_same_bytes(settings: Settings) -> None:
+    def lines(seed: int) -> list[str]:
+        log: list[Event] = []
+        record = history.load("07-21")
+        cloud = SimulatedCloud(record.market, settings=settings, behaviour=Behaviour(), seed=seed, emit=log.append)
+        cloud.run()
+        return [event.line() for event in log]
+
+    assert lines(1) == lines(1)
+    assert lines(1) != lines(2)
