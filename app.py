@@ -1,1 +1,36 @@
-"""The CDK app: one fleet, its stacks as rooms."""
+"""The CDK app: one fleet from `cdk.json`, its stacks as rooms. Runs at every synth, offline."""
+
+import aws_cdk as cdk
+
+from fleet import names
+from fleet.errors import UserError, exit_with
+from fleet.settings import Settings
+from fleet.validation import load
+from stacks.group import GroupStack
+from stacks.lever import LeverStack
+from stacks.monitoring import MonitoringStack
+from stacks.network import NetworkStack
+from stacks.store import StoreStack
+from stacks.watchdog import WatchdogStack
+
+
+def build(app: cdk.App, settings: Settings) -> None:
+    """All rooms of one fleet, in the order in which they deploy."""
+    network = NetworkStack(app, settings)
+    store = StoreStack(app, settings)
+    lever = LeverStack(app, settings)
+    group = GroupStack(app, settings, network=network, store=store)
+    group.add_stack_dependency(lever)
+    watchdog = WatchdogStack(app, settings, group=group)
+    MonitoringStack(app, settings, group=group, watchdog=watchdog)
+    cdk.Tags.of(app).add(names.TAG_FLEET, settings.fleet_name)
+
+
+if __name__ == "__main__":
+    try:
+        checked = load()
+    except UserError as error:
+        exit_with(error)
+    root = cdk.App()
+    build(root, checked)
+    root.synth()

@@ -1,0 +1,328 @@
+"""The spot group and its front door: launch template, mixed-instances group with its hooks, balancer, the box's role.
+
+The lever is read from its parameter on every deploy, so that no deploy undoes a failover. See docs/decisions.
+"""
+
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_elasticloadbalancingv2 as elbv2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3_assets as assets
+
+from fleet import box_config, names
+from fleet.settings import Settings
+from stacks.network import NetworkStack
+from stacks.package import CUSTOM_RESOURCES
+from stacks.room import Room, allow, python_function
+from stacks.store import StoreStack
+
+OUTPUT_ENDPOINT = "Endpoint"
+DLAMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
+ROOT_DEVICE = "/dev/xvda"
+# With the launch hook this grace begins when the box serves already: long enough for a blip, not to hide early deaths.
+HEALTH_CHECK_GRACE_SECONDS = 300
+WARM_UP_SECONDS = 60  # unset, it would fall back to the grace above
+HEALTH_INTERVAL_SECONDS = 10
+HEALTH_PROBES = 2  # the least that a network balancer takes
+# Launch-first, always: never below what should serve, room for a successor of every box.
+MIN_HEALTHY_PERCENT, MAX_HEALTHY_PERCENT = 100, 200
+
+
+class GroupStack(Room):
+    """Everything that launches, routes to and ends a box."""
+
+    def __init__(self, app: cdk.App, settings: Settings, *, network: NetworkStack, store: StoreStack) -> None:
+        super().__init__(app, "group", settings)
+        self._settings, self._network, self._store = settings, network, store
+        self.group_arn = self.arn(
+            "autoscaling", f"autoScalingGroup:*:autoScalingGroupName/{names.group(settings.fleet_name)}"
+        )
+        self.box_log = logs.LogGroup(
+            self,
+            "BoxLog",
+            log_group_name=names.box_log_group(settings.fleet_name),
+            retention=logs.RetentionDays.THREE_MONTHS,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        self.balancer, self.target_group = self._front_door()
+        self.healthy_targets = cloudwatch.Metric(
+            namespace="AWS/NetworkELB",
+            metric_name="HealthyHostCount",
+            dimensions_map={
+                "LoadBalancer": self.balancer.load_balancer_full_name,
+                "TargetGroup": self.target_group.target_group_full_name,
+            },
+            statistic="Maximum",
+            period=cdk.Duration.minutes(1),
+        )
+        self.template = self._launch_template()
+        self.launch_grants = self._launch_grants()
+        self.group = self._group()
+        self.group.node.add_dependency(self._store_check(), self.launch_grants)
+
+    def _front_door(self) -> tuple[elbv2.NetworkLoadBalancer, elbv2.NetworkTargetGroup]:
+        s, vpc = self._settings, self._network.vpc
+        target_group = elbv2.NetworkTargetGroup(
+            self,
+            "TargetGroup",
+            vpc=vpc,
+            port=s.port,
+            protocol=elbv2.Protocol.TCP,
+            target_type=elbv2.TargetType.INSTANCE,
+            preserve_client_ip=True,
+            deregistration_delay=cdk.Duration.seconds(s.drain.deregistration_delay_seconds),
+            # The port gate is the health signal: it opens once the box has answered, and shuts when it should not.
+            health_check=elbv2.HealthCheck(
+                protocol=elbv2.Protocol.TCP,
+                interval=cdk.Duration.seconds(HEALTH_INTERVAL_SECONDS),
+                healthy_threshold_count=HEALTH_PROBES,
+                unhealthy_threshold_count=HEALTH_PROBES,
+            ),
+        )
+        # On by default, and then a target that turns unhealthy while it drains loses its live streams.
+        target_group.set_attribute("target_health_state.unhealthy.connection_termination.enabled", "false")
+        balancer = elbv2.NetworkLoadBalancer(
+            self,
+            "Balancer",
+            vpc=vpc,
+            vpc_subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PUBLIC),
+            internet_facing=s.network.allow_public,
+            cross_zone_enabled=True,
+            security_groups=[self._network.balancer_group],
+        )
+        balancer.add_listener(
+            "Listener", port=s.port, protocol=elbv2.Protocol.TCP, default_target_groups=[target_group]
+        )
+        url = f"http://{balancer.load_balancer_dns_name}:{s.port}"
+        cdk.CfnOutput(self, OUTPUT_ENDPOINT, value=url, description="Where callers find the model")
+        return balancer, target_group
+
+    def _launch_template(self) -> ec2.LaunchTemplate:
+        s = self._settings
+        bundle = assets.Asset(
+            self,
+            "Bundle",
+            path=str(box_config.BUNDLE),
+            exclude=list(box_config.BUNDLE_EXCLUDE),
+            follow_symlinks=cdk.SymlinkFollowMode.ALWAYS,
+        )
+        self.box_role = self._box_role(bundle)
+        config = box_config.box_config(
+            s, bucket=self._store.bucket.bucket_name, target_group_arn=self.target_group.target_group_arn
+        )
+        script = box_config.user_data(config, bundle_bucket=bundle.s3_bucket_name, bundle_key=bundle.s3_object_key)
+        if s.ami_id is None:
+            image = ec2.MachineImage.from_ssm_parameter(DLAMI_PARAMETER)
+            cdk.Annotations.of(self).add_warning_v2(
+                "fleet:unpinned-image",
+                "ami_id is null: each new deep-learning image rolls the fleet at the next deploy, whatever that "
+                "deploy is about. Pin an id once the fleet serves.",
+            )
+        else:
+            image = ec2.MachineImage.generic_linux({s.region: s.ami_id})
+        key = kms.Key.from_key_arn(self, "EbsKey", s.ebs_key_arn) if s.ebs_key_arn else None
+        root = ec2.BlockDeviceVolume.ebs(
+            s.root_volume_gib,
+            encrypted=True,
+            kms_key=key,
+            volume_type=ec2.EbsDeviceVolumeType.GP3,
+            delete_on_termination=True,
+        )
+        return ec2.LaunchTemplate(
+            self,
+            "Template",
+            machine_image=image,
+            role=self.box_role,
+            user_data=ec2.UserData.custom(script),
+            security_group=self._network.box_group,
+            associate_public_ip_address=True,
+            block_devices=[ec2.BlockDevice(device_name=ROOT_DEVICE, volume=root)],
+            require_imdsv2=True,
+            http_put_response_hop_limit=1,
+            instance_initiated_shutdown_behavior=ec2.InstanceInitiatedShutdownBehavior.TERMINATE,
+        )
+
+    def _box_role(self, bundle: assets.Asset) -> iam.Role:
+        """What a box may do: what its code calls, on this fleet's resources, and Session Manager's own channel."""
+        bucket = self._store.bucket
+        scopes: dict[str, Any] = {
+            "bundle": {"on": f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}"},
+            "store": {"on": [bucket.bucket_arn, bucket.arn_for_objects("*")]},
+            "store cache/*": {"on": bucket.arn_for_objects("cache/*")},
+            "group": {"on": self.group_arn},
+            "target group": {"on": self.target_group.target_group_arn},
+            "any": {"on": "*"},
+            "own instance, tag fleet:boot": {
+                "on": self.arn("ec2", "instance/*"),
+                "when": {
+                    "StringEquals": {f"aws:ResourceTag/{names.TAG_FLEET}": self._settings.fleet_name},
+                    "ForAllValues:StringEquals": {"aws:TagKeys": [names.TAG_BOOT]},
+                },
+            },
+            "box log group": {"on": f"{self.box_log.log_group_arn}"},
+            "metric namespace": {
+                "on": "*",
+                "when": {"StringEquals": {"cloudwatch:namespace": names.METRIC_NAMESPACE}},
+            },
+        }
+        grants = [allow(*actions, **scopes[kind]) for kind, actions in box_config.ACTIONS.items()]
+        session_manager = allow(
+            "ssm:UpdateInstanceInformation",
+            "ssmmessages:CreateControlChannel",
+            "ssmmessages:CreateDataChannel",
+            "ssmmessages:OpenControlChannel",
+            "ssmmessages:OpenDataChannel",
+            on="*",
+        )
+        return iam.Role(
+            self,
+            "BoxRole",
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+            inline_policies={"calls": iam.PolicyDocument(statements=[*grants, session_manager])},
+        )
+
+    def _group(self) -> autoscaling.CfnAutoScalingGroup:
+        s = self._settings
+        lever = cdk.CfnParameter(
+            self,
+            "Lever",
+            type="AWS::SSM::Parameter::Value<String>",
+            default=names.lever_parameter(s.fleet_name),
+            description="Read anew on every deploy: the watchdog moves it",
+        )
+        cfn = autoscaling.CfnAutoScalingGroup
+        group = cfn(
+            self,
+            "Group",
+            auto_scaling_group_name=names.group(s.fleet_name),
+            min_size=str(s.capacity.min),
+            max_size=str(s.capacity.max),
+            vpc_zone_identifier=[subnet.subnet_id for subnet in self._network.vpc.public_subnets],
+            mixed_instances_policy=cfn.MixedInstancesPolicyProperty(
+                instances_distribution=cfn.InstancesDistributionProperty(
+                    on_demand_allocation_strategy="prioritized",
+                    on_demand_base_capacity=s.capacity.on_demand_base,
+                    on_demand_percentage_above_base_capacity=cdk.Token.as_number(lever.value_as_string),
+                    spot_allocation_strategy="price-capacity-optimized",
+                ),
+                launch_template=cfn.LaunchTemplateProperty(
+                    launch_template_specification=cfn.LaunchTemplateSpecificationProperty(
+                        launch_template_id=self.template.launch_template_id,
+                        version=self.template.latest_version_number,
+                    ),
+                    overrides=[cfn.LaunchTemplateOverridesProperty(instance_type=name) for name in s.pools],
+                ),
+            ),
+            capacity_rebalance=True,
+            lifecycle_hook_specification_list=[
+                cfn.LifecycleHookSpecificationProperty(
+                    lifecycle_hook_name=names.LAUNCH_HOOK,
+                    lifecycle_transition="autoscaling:EC2_INSTANCE_LAUNCHING",
+                    default_result="ABANDON",
+                    heartbeat_timeout=s.boot.hook_heartbeat_seconds,
+                ),
+                cfn.LifecycleHookSpecificationProperty(
+                    lifecycle_hook_name=names.TERMINATION_HOOK,
+                    lifecycle_transition="autoscaling:EC2_INSTANCE_TERMINATING",
+                    default_result="CONTINUE",
+                    heartbeat_timeout=s.drain.termination_hook_seconds,
+                ),
+            ],
+            instance_maintenance_policy=cfn.InstanceMaintenancePolicyProperty(
+                min_healthy_percentage=MIN_HEALTHY_PERCENT, max_healthy_percentage=MAX_HEALTHY_PERCENT
+            ),
+            default_instance_warmup=WARM_UP_SECONDS,
+            health_check_type="ELB",
+            health_check_grace_period=HEALTH_CHECK_GRACE_SECONDS,
+            target_group_arns=[self.target_group.target_group_arn],
+            # No desired_capacity: a template that holds one resets the group on every deploy.
+        )
+        group.cfn_options.update_policy = cdk.CfnUpdatePolicy(
+            auto_scaling_instance_refresh=cdk.CfnAutoScalingInstanceRefresh(
+                strategy="Rolling",
+                preferences=cdk.CfnAutoScalingInstanceRefreshPreferences(
+                    min_healthy_percentage=MIN_HEALTHY_PERCENT,
+                    max_healthy_percentage=MAX_HEALTHY_PERCENT,
+                    instance_warmup=WARM_UP_SECONDS,
+                    # A deploy replaces boxes of an older template; a lever that moved since the last one is no reason.
+                    skip_matching=True,
+                ),
+            )
+        )
+        group.node.add_dependency(self.balancer)  # a group that routes nowhere would never see a healthy target
+        return group
+
+    def _launch_grants(self) -> iam.ManagedPolicy:
+        """What a caller needs who changes the group's policy: AWS tries the launch in the caller's name (dry run).
+
+        A policy of this stack, so that it changes together with the pools and subnets that it names.
+        """
+        vpc, template = self._network.vpc, self.arn("ec2", f"launch-template/{self.template.launch_template_id}")
+        from_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
+        of_our_types = {"StringEquals": {"ec2:InstanceType": list(self._settings.pools)}}
+        statements = [
+            allow("ec2:RunInstances", on=self.arn("ec2", "instance/*"), when={**from_template, **of_our_types}),
+            allow(
+                "ec2:RunInstances",
+                on=[
+                    template,
+                    *(self.arn("ec2", f"subnet/{subnet.subnet_id}") for subnet in vpc.public_subnets),
+                    self.arn("ec2", f"security-group/{self._network.box_group.security_group_id}"),
+                ],
+            ),
+            allow(
+                "ec2:RunInstances",
+                on=[
+                    f"arn:{self.partition}:ec2:{self.region}::image/*",
+                    self.arn("ec2", "network-interface/*"),
+                    self.arn("ec2", "volume/*"),
+                ],
+                when=from_template,
+            ),
+            allow(
+                "ec2:CreateTags",
+                on=[self.arn("ec2", f"{kind}/*") for kind in ("instance", "network-interface", "volume")],
+                when={"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+            ),
+            allow(
+                "iam:PassRole",
+                on=self.box_role.role_arn,
+                when={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+            ),
+        ]
+        return iam.ManagedPolicy(
+            self,
+            "LaunchGrants",
+            statements=statements,
+            description="The launch that a change of the group is tried with",
+        )
+
+    def _store_check(self) -> cdk.CustomResource:
+        """CloudFormation waits for the first box to serve: without its files that wait would end in a roll-back."""
+        model, bucket = self._settings.model, self._store.bucket
+        keys = [artifact.key for artifact in (model.engine, model.gguf, model.modelfile)]
+        function = python_function(
+            self,
+            "RequireArtifacts",
+            package=CUSTOM_RESOURCES,
+            handler="lambdas.resources.require_artifacts.handler",
+            description="Fails a deploy at once while the model store lacks a file",
+            grants=[
+                allow("s3:GetObject", on=[bucket.arn_for_objects(key) for key in keys]),
+                allow("s3:ListBucket", on=bucket.bucket_arn),  # so that a missing file answers 404, not 403
+            ],
+            timeout_seconds=60,
+        )
+        return cdk.CustomResource(
+            self,
+            "StoreFilled",
+            service_token=function.function_arn,
+            resource_type="Custom::RequireArtifacts",
+            properties={"Bucket": bucket.bucket_name, "Keys": keys},
+        )

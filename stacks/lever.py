@@ -1,0 +1,42 @@
+"""The purchase lever and the watchdog's state: two SSM parameters, created if absent, then never touched by a deploy.
+
+`AWS::SSM::Parameter` would hold a literal value, and any update of it would write that value back over a failover of
+last night. So a custom resource creates them; its update and its delete do nothing. See docs/decisions/lever.md.
+"""
+
+import json
+
+import aws_cdk as cdk
+
+from fleet import names
+from fleet.settings import Settings
+from stacks.package import CUSTOM_RESOURCES
+from stacks.room import Room, allow, python_function
+
+
+class LeverStack(Room):
+    """Both parameters, with the first values that the settings ask for."""
+
+    def __init__(self, app: cdk.App, settings: Settings) -> None:
+        super().__init__(app, "lever", settings)
+        fleet, mode = settings.fleet_name, settings.initial_mode
+        first_values = {
+            names.lever_parameter(fleet): "0" if mode == "spot-armed" else "100",
+            names.state_parameter(fleet): json.dumps({"version": 1, "mode": mode}),
+        }
+        function = python_function(
+            self,
+            "CreateIfAbsent",
+            package=CUSTOM_RESOURCES,
+            handler="lambdas.resources.create_if_absent.handler",
+            description="Creates the lever and the state of the fleet where they do not exist",
+            grants=[allow("ssm:PutParameter", on=[self.arn("ssm", f"parameter{name}") for name in first_values])],
+            timeout_seconds=60,
+        )
+        cdk.CustomResource(
+            self,
+            "Parameters",
+            service_token=function.function_arn,
+            resource_type="Custom::CreateIfAbsent",
+            properties={"Parameters": first_values},
+        )

@@ -1,0 +1,117 @@
+"""What a human looks at: one dashboard, and alarms that mail with a link to their page in docs/runbook."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+
+from fleet import names
+from fleet.settings import Settings
+from stacks.group import GroupStack
+from stacks.room import Room
+from stacks.watchdog import WatchdogStack
+
+FIVE_MINUTES = cdk.Duration.minutes(5)
+ONE_MINUTE = cdk.Duration.minutes(1)
+
+
+class MonitoringStack(Room):
+    """Dashboard and alarms of one fleet."""
+
+    def __init__(self, app: cdk.App, settings: Settings, *, group: GroupStack, watchdog: WatchdogStack) -> None:
+        super().__init__(app, "monitoring", settings)
+        self._fleet = settings.fleet_name
+        self._topic = watchdog.topic
+        healthy = group.healthy_targets
+
+        # The watchdog answers after alarm_minutes and at the latest when the skip cap ends: after both, nobody did.
+        patience_minutes = settings.watchdog.alarm_minutes + settings.watchdog.skip_cap_seconds // 60
+        self._alarm(
+            "nothing-serves",
+            "Nothing serves although the watchdog had its time: no spot, no on-demand, or no watchdog",
+            healthy,
+            threshold=1,
+            operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            minutes=patience_minutes,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
+        self._alarm(
+            "function-failed",
+            "The watchdog raised: its event was not handled, the next scan tries again",
+            watchdog.function.metric_errors(statistic="Sum", period=ONE_MINUTE),
+        )
+        self._alarm("boot-failed", "A box gave up its boot and left", self._metric(names.METRIC_BOOT_FAILED, "Sum"))
+        self._dashboard(healthy)
+
+    def _metric(self, name: str, statistic: str, **dimensions: str) -> cloudwatch.Metric:
+        """A metric that the fleet's own code writes."""
+        return cloudwatch.Metric(
+            namespace=names.METRIC_NAMESPACE,
+            metric_name=name,
+            dimensions_map={names.DIMENSION_FLEET: self._fleet, **dimensions},
+            statistic=statistic,
+            period=ONE_MINUTE,
+        )
+
+    def _alarm(
+        self,
+        page: str,
+        meaning: str,
+        metric: cloudwatch.IMetric,
+        *,
+        threshold: int = 1,
+        operator: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+        minutes: int = 1,
+        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+    ) -> None:
+        alarm = cloudwatch.Alarm(
+            self,
+            page,
+            alarm_name=f"{self._fleet}-{page}",
+            alarm_description=f"{meaning}. What to do: docs/runbook/{page}.md",
+            metric=metric,
+            threshold=threshold,
+            comparison_operator=operator,
+            evaluation_periods=minutes,
+            treat_missing_data=missing,
+        )
+        alarm.add_alarm_action(actions.SnsAction(self._topic))
+        alarm.add_ok_action(actions.SnsAction(self._topic))
+
+    def _dashboard(self, healthy: cloudwatch.IMetric) -> None:
+        # Every stage that a box of this fleet has reported: a search, so that a new stage needs no deploy.
+        schema = f"{names.METRIC_NAMESPACE},{names.DIMENSION_FLEET},{names.DIMENSION_STAGE}"
+        stages = cloudwatch.MathExpression(
+            expression=(
+                f'SEARCH(\'{{{schema}}} MetricName="{names.METRIC_BOOT_STAGE_SECONDS}" '
+                f"{names.DIMENSION_FLEET}=\"{self._fleet}\"', 'Maximum', 300)"
+            ),
+            label="",
+            period=FIVE_MINUTES,
+            using_metrics={},
+        )
+        mode, lever = (self._metric(name, "Maximum") for name in (names.METRIC_MODE, names.METRIC_LEVER))
+        failed = self._metric(names.METRIC_LAUNCHES_FAILED, "Sum")
+        reclaims = [
+            self._metric(name, "Sum") for name in (names.METRIC_INTERRUPTIONS, names.METRIC_REBALANCE_RECOMMENDATIONS)
+        ]
+        cloudwatch.Dashboard(
+            self,
+            "Dashboard",
+            dashboard_name=self._fleet,
+            widgets=[
+                [
+                    cloudwatch.GraphWidget(title="Healthy targets", left=[healthy], width=12),
+                    cloudwatch.GraphWidget(
+                        title="Mode (0 spot, 1 failover, 2 pinned) and lever (percent)",
+                        left=[mode],
+                        right=[lever],
+                        width=12,
+                    ),
+                ],
+                [
+                    cloudwatch.GraphWidget(title="Boots by stage, seconds", left=[stages], width=12),
+                    cloudwatch.GraphWidget(title="Failed launches", left=[failed], width=6),
+                    cloudwatch.GraphWidget(title="Reclaims", left=reclaims, width=6),
+                ],
+            ],
+        )

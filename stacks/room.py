@@ -1,0 +1,92 @@
+"""What the rooms share: where a stack stands, how a grant is written, and how a function is made."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from fleet import names
+from fleet.settings import Settings
+from stacks.package import Package
+
+RUNTIME = lambda_.Runtime.PYTHON_3_13
+
+
+class Room(cdk.Stack):
+    """One stack of the fleet. The CDK CLI names the account; the region and the zones are settings."""
+
+    def __init__(self, app: cdk.App, room: str, settings: Settings) -> None:
+        self._zones = list(settings.zones)
+        super().__init__(
+            app,
+            names.stack(settings.fleet_name, room),
+            env=cdk.Environment(account=os.environ.get("CDK_DEFAULT_ACCOUNT"), region=settings.region),
+            analytics_reporting=False,
+        )
+
+    @property
+    def availability_zones(self) -> list[str]:
+        """The settings' zones. Without this, CDK asks the account for them, and synth is no longer offline."""
+        return self._zones
+
+    def arn(self, service: str, resource: str) -> str:
+        """ARN of something of this account and region: `resource` is all that follows the account."""
+        return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
+
+
+def allow(
+    *actions: str, on: str | Sequence[str], when: Mapping[str, Mapping[str, object]] | None = None
+) -> iam.PolicyStatement:
+    """One grant: these actions, on these resources, under these conditions."""
+    resources = [on] if isinstance(on, str) else list(on)
+    return iam.PolicyStatement(actions=list(actions), resources=resources, conditions=when)
+
+
+def python_function(
+    scope: Construct,
+    name: str,
+    *,
+    package: Package,
+    handler: str,
+    description: str,
+    grants: Sequence[iam.PolicyStatement],
+    timeout_seconds: int,
+    memory_mib: int = 128,
+    environment: Mapping[str, str] | None = None,
+    **options: Any,
+) -> lambda_.Function:
+    """A function whose role holds `grants` and leave to write its own log, nothing else; `options` as Function's."""
+    log = logs.LogGroup(
+        scope,
+        f"{name}Log",
+        retention=logs.RetentionDays.THREE_MONTHS,
+        removal_policy=cdk.RemovalPolicy.DESTROY,
+    )
+    role = iam.Role(
+        scope,
+        f"{name}Role",
+        assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+        inline_policies={"calls": iam.PolicyDocument(statements=list(grants))},
+    )
+    log.grant_write(role)
+    with package.unpacked() as path:
+        return lambda_.Function(
+            scope,
+            name,
+            code=lambda_.Code.from_asset(path),
+            handler=handler,
+            runtime=RUNTIME,
+            architecture=lambda_.Architecture.ARM_64,
+            description=description,
+            role=role,
+            log_group=log,
+            timeout=cdk.Duration.seconds(timeout_seconds),
+            memory_size=memory_mib,
+            environment=environment,
+            **options,
+        )

@@ -1,0 +1,157 @@
+"""The watchdog: one function, what wakes it, whom it tells, and exactly what it may do."""
+
+import aws_cdk as cdk
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
+from aws_cdk import aws_lambda_destinations as destinations
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+
+from fleet import names
+from fleet.settings import Settings
+from stacks.group import GroupStack
+from stacks.package import WATCHDOG
+from stacks.room import Room, allow, python_function
+
+HANDLER = "lambdas.watchdog.handler.handler"
+TIMEOUT_SECONDS = 60
+MEMORY_MIB = 256  # it needs half; the processor share comes with the memory, and boto3's import is all processor
+MAX_EVENT_AGE_MINUTES = 15  # an alarm older than that must not flip anything: the scan has seen the world since
+RETRIES = 2
+SCAN_EVENT = {"command": "scan"}
+
+EC2_EVENTS = ["EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"]
+GROUP_EVENTS = [
+    "EC2 Instance Launch Successful",
+    "EC2 Instance Launch Unsuccessful",
+    "EC2 Instance Terminate Successful",
+    "EC2 Instance Terminate Unsuccessful",
+    "EC2 Auto Scaling Instance Refresh Started",
+    "EC2 Auto Scaling Instance Refresh Succeeded",
+    "EC2 Auto Scaling Instance Refresh Failed",
+    "EC2 Auto Scaling Instance Refresh Cancelled",
+]
+
+
+class WatchdogStack(Room):
+    """Alarm, topic, function, rules."""
+
+    def __init__(self, app: cdk.App, settings: Settings, *, group: GroupStack) -> None:
+        super().__init__(app, "watchdog", settings)
+        self._settings, self._group = settings, group
+        self.alarm = self._alarm()
+        self.topic = self._topic()
+        self.function = self._function()
+        self._wake()
+
+    def _alarm(self) -> cloudwatch.Alarm:
+        """No target healthy for the whole of the minutes. Maximum: Minimum is 0 in any zone without a box."""
+        return cloudwatch.Alarm(
+            self,
+            "NoHealthyTarget",
+            alarm_name=names.no_healthy_target_alarm(self._settings.fleet_name),
+            alarm_description="No target is healthy: wakes the watchdog. What to do: docs/runbook/no-healthy-target.md",
+            metric=self._group.healthy_targets,
+            comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            threshold=1,
+            evaluation_periods=self._settings.watchdog.alarm_minutes,
+            datapoints_to_alarm=self._settings.watchdog.alarm_minutes,
+            treat_missing_data=cloudwatch.TreatMissingData.BREACHING,  # with no target the metric vanishes
+        )
+
+    def _topic(self) -> sns.Topic:
+        topic = sns.Topic(self, "Mail", display_name=f"GPU fleet {self._settings.fleet_name}", enforce_ssl=True)
+        topic.add_to_resource_policy(
+            iam.PolicyStatement(
+                actions=["sns:Publish"],
+                resources=[topic.topic_arn],
+                principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
+                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+            )
+        )
+        for address in self._settings.mail:
+            topic.add_subscription(subscriptions.EmailSubscription(address))
+        if not self._settings.mail:
+            cdk.Annotations.of(self).add_warning_v2("fleet:no-mail", "mail is empty: nobody hears of a failover.")
+        return topic
+
+    def _function(self) -> lambda_.Function:
+        function = python_function(
+            self,
+            "Watchdog",
+            function_name=names.watchdog_function(self._settings.fleet_name),
+            package=WATCHDOG,
+            handler=HANDLER,
+            description="Flips the fleet between spot and on-demand, and says so",
+            grants=self._grants(),
+            timeout_seconds=TIMEOUT_SECONDS,
+            memory_mib=MEMORY_MIB,
+            environment={
+                names.ENV_SETTINGS: self._settings.to_json(),
+                names.ENV_TOPIC_ARN: self.topic.topic_arn,
+                names.ENV_TARGET_GROUP_ARN: self._group.target_group.target_group_arn,
+            },
+            reserved_concurrent_executions=1,  # the mutex: no two decisions at once
+            max_event_age=cdk.Duration.minutes(MAX_EVENT_AGE_MINUTES),
+            retry_attempts=RETRIES,
+            on_failure=destinations.SnsDestination(self.topic),  # grants sns:Publish, which the mails need as well
+        )
+        if function.role:
+            function.role.add_managed_policy(self._group.launch_grants)
+        return function
+
+    def _grants(self) -> list[iam.PolicyStatement]:
+        """One grant for each call in lambdas/watchdog/aws.py."""
+        fleet = self._settings.fleet_name
+        parameters = [
+            self.arn("ssm", f"parameter{name(fleet)}") for name in (names.lever_parameter, names.state_parameter)
+        ]
+        group_stack = self.arn("cloudformation", f"stack/{names.stack(fleet, 'group')}/*")
+        return [
+            allow("ssm:GetParameters", "ssm:PutParameter", on=parameters),
+            allow("cloudwatch:DescribeAlarms", on=self.arn("cloudwatch", "alarm:*")),
+            allow("cloudformation:DescribeStacks", on=group_stack),
+            allow(
+                "autoscaling:UpdateAutoScalingGroup",
+                "autoscaling:SuspendProcesses",
+                "autoscaling:ResumeProcesses",
+                "autoscaling:StartInstanceRefresh",
+                "autoscaling:CancelInstanceRefresh",
+                "autoscaling:TerminateInstanceInAutoScalingGroup",
+                on=self._group.group_arn,
+            ),
+            # Reads that know no resource-level permission.
+            allow(
+                "autoscaling:DescribeAutoScalingGroups",
+                "autoscaling:DescribeInstanceRefreshes",
+                "ec2:DescribeAvailabilityZones",
+                "ec2:DescribeInstances",
+                "ec2:GetSpotPlacementScores",
+                "elasticloadbalancing:DescribeTargetHealth",
+                on="*",
+            ),
+        ]
+
+    def _wake(self) -> None:
+        """Events, and the schedule of the scan: other inputs of the same function, or the mutex is none."""
+        group = names.group(self._settings.fleet_name)
+        patterns = {
+            "AlarmChanged": events.EventPattern(
+                source=["aws.cloudwatch"],
+                detail_type=["CloudWatch Alarm State Change"],
+                resources=[self.alarm.alarm_arn],
+            ),
+            # These name an instance and no group: the function looks whether it is one of ours.
+            "SpotNotice": events.EventPattern(source=["aws.ec2"], detail_type=EC2_EVENTS),
+            "GroupChanged": events.EventPattern(
+                source=["aws.autoscaling"], detail_type=GROUP_EVENTS, detail={"AutoScalingGroupName": [group]}
+            ),
+        }
+        for name, pattern in patterns.items():
+            events.Rule(self, name, event_pattern=pattern, targets=[targets.LambdaFunction(self.function)])
+        scan = targets.LambdaFunction(self.function, event=events.RuleTargetInput.from_object(SCAN_EVENT))
+        period = cdk.Duration.seconds(self._settings.watchdog.scan_seconds)
+        events.Rule(self, "Scan", schedule=events.Schedule.rate(period), targets=[scan])
