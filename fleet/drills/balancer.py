@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 
 from fleet.drills import payloads
+from fleet.drills.behaviour import AlarmModel
 from fleet.drills.clock import utc
 from fleet.drills.world import SimulatedBox, World, draw
 from lambdas.watchdog.cloud import Alarm
@@ -61,13 +62,15 @@ class NoHealthyTargetAlarm:
         self._since = world.clock.now
         self._number = 0  # of the healthy or unhealthy spell
         self._down_since: float | None = None if healthy else world.clock.now
+        self._last_spell = (0.0, 0.0)
         self._lag = 0.0
         self.registered: Callable[[], bool] = lambda: True
         world.log("alarm", state=self._state)
         model = world.behaviour.alarm
         for at, state in model.recorded or ():
             if at is not None:
-                world.clock.at(at, self._become, state)
+                world.clock.at(at, self._replay, state)
+        self._tells_recovery = model.recorded is None or any(at is None and s == "OK" for at, s in model.recorded)
         if not healthy:
             self._goes_down()
 
@@ -107,10 +110,21 @@ class NoHealthyTargetAlarm:
         model, now = self._world.behaviour.alarm, self._world.clock.now
         down_since, self._down_since = self._down_since, None
         assert down_since is not None  # noqa: S101 - told by follow()
+        self._last_spell = (down_since, now)
         if now < self._window_end(down_since):
             self._number += 1  # the window never filled: what was scheduled tells nothing
+        if not self._tells_recovery:
+            return
         told = math.ceil(now / model.period_seconds) * model.period_seconds + self._lag
         self._world.clock.at(told, self._become, "OK")
+
+    def _replay(self, state: str) -> None:
+        """A recorded transition; a lit alarm only where the outage that it tells of has happened here too."""
+        model, now = self._world.behaviour.alarm, self._world.clock.now
+        start, end = self._last_spell if self._down_since is None else (self._down_since, now)
+        told_of = end - start >= (model.periods - 2) * model.period_seconds and now - end <= AlarmModel().lag[1]
+        if state != "ALARM" or told_of:
+            self._become(state)
 
     def _become(self, state: str) -> None:
         if state == self._state:

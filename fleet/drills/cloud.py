@@ -49,12 +49,15 @@ class SimulatedCloud:
         emit: Emit = lambda event: None,
         lever: int = 0,
         state: str | None = None,
+        mode: str | None = None,
         serving: Purchase | None = None,
         scans_from: float | None = None,
     ) -> None:
-        """`serving`: a box of this kind serves from the start (spot: in the market's first pool); None: an empty group.
-        `lever` and `state` are the parameters' values at the start. Scans begin at `scans_from` (epoch seconds; None:
-        one interval after the start)."""
+        """`serving`: boxes of this kind serve from the start, in the market's first pool; None: an empty group.
+
+        `lever` and `state` are the parameters' values at the start; `mode` is for a policy that writes its own state.
+        Scans begin at `scans_from` (epoch seconds; None: one interval after the start).
+        """
         behaviour = behaviour or Behaviour()
         self.settings, self.market = settings, market
         self.world = world = World(start=market.start, behaviour=behaviour, seed=seed, emit=emit)
@@ -65,10 +68,12 @@ class SimulatedCloud:
         self._bus = Bus(world)
         world.publish = self._bus.publish
         self._state, self._lever = state, str(lever)
-        self._mode = _mode(state) or settings.initial_mode
+        self._mode = _mode(state)
+        self.mode_at_start = mode or settings.initial_mode
         self._scores = world.stream("scores")
         world.log("start", name=market.name, desired=settings.capacity.min)
-        world.log("mode", mode=self._mode)
+        if self._mode is not None:
+            world.log("mode", mode=self._mode)
 
         self.ec2 = ec2 = Ec2(world, market, settings.region)
         self.balancer = balancer = Balancer(world)
@@ -267,9 +272,10 @@ class SimulatedCloud:
 
 
 def zone_id(zone: str) -> str:
-    """A made-up zone id: AWS shuffles them per account, so that nothing may rely on the letter."""
-    region, letter = zone[:-1], zone[-1]
-    return f"{region.replace('-', '')}-az{ord(letter) - ord('a') + 1}"
+    """A zone id in AWS's form (use2-az1). Which letter is which id differs per account, so nothing may rely on it."""
+    area, direction, number = zone[:-1].split("-")[-3:]
+    short = "".join(word[0] for word in ("north", "south", "east", "west", "central") if word in direction)
+    return f"{area}{short}{number}-az{ord(zone[-1]) - ord('a') + 1}"
 
 
 def _mode(state: str | None) -> str | None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events, Scores
-from fleet.drills.market import PLENTY, Market, Purchase, Step, pool
+from fleet.drills.market import PLENTY, Market, Step, pool
 from fleet.errors import UserError
 
 FOLDER = Path(__file__).parent / "histories"
@@ -29,7 +29,6 @@ class History:
     behaviour: Behaviour
     lever: int
     mode: str
-    serving: Purchase
     scans_from: float
     outcome: dict[str, Any]
     assumptions: tuple[str, ...]
@@ -108,7 +107,6 @@ class _Reader:
             behaviour=self._behaviour(alarm, scores),
             lever=lever,
             mode=mode,
-            serving="spot" if lever == 0 else "on-demand",
             scans_from=scans_from,
             outcome=self._object(self._raw, "outcome"),
             assumptions=tuple(self._said),

@@ -1,4 +1,4 @@
-"""What a drill came to: degraded minutes, windows, cost; read from the event log alone, as it is written."""
+"""What a fleet came to: degraded minutes, windows, cost; read from the event log alone, as it is written."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ class Window:
 
 @dataclass
 class Measure:
-    """Feed it events in order; it holds one drill's sums and its windows, not its events."""
+    """Feed it events in order; it holds one log's sums and its windows, not its events."""
 
     desired: int = 0
     start: float = 0.0

@@ -1,0 +1,56 @@
+"""The page: one file, nothing from the network, the same bytes for the same log, everything of the log on it."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from fleet import report, story
+from fleet.drills import history
+from fleet.drills.cloud import SimulatedCloud
+from fleet.events import Event
+from fleet.settings import Settings
+
+
+@pytest.fixture
+def log(settings: Settings) -> list[Event]:
+    """The four reclaims of July without a watchdog, with one mail and one decision put in."""
+    record = history.load("07-21")
+    events: list[Event] = []
+    cloud = SimulatedCloud(
+        record.market, settings=settings, behaviour=record.behaviour, emit=events.append, serving="spot"
+    )
+    cloud.run(record.market.start + 6000)
+    cloud.mail("a <mail> subject", "its body")
+    cloud.world.log("decision", signal={"wake": "scan"}, action="skipped", reason="a reason to skip", outcome="done")
+    cloud.run()
+    return events
+
+
+def test_page_is_one_file_that_asks_nothing_of_the_network(log: list[Event], tmp_path: Path) -> None:
+    text = report.render(log, tmp_path, title="four reclaims").read_text()
+    assert "<svg" in text
+    assert not re.search(r"""(src|href)=["'](?!data:|#)|@import|<script""", text)
+
+
+def test_page_shows_every_mail_and_decision_with_its_reason_and_escapes_them(log: list[Event], tmp_path: Path) -> None:
+    text = report.render(log, tmp_path, title="four reclaims").read_text()
+    assert "a &lt;mail&gt; subject" in text
+    assert "its body" in text
+    assert "a reason to skip" in text
+
+
+def test_same_log_draws_the_same_bytes(log: list[Event], tmp_path: Path) -> None:
+    pages = [report.render(log, tmp_path / name, title="four reclaims").read_bytes() for name in ("one", "two")]
+    assert pages[0] == pages[1]
+
+
+def test_picture_of_one_log_stands_beside_the_page(log: list[Event], tmp_path: Path) -> None:
+    report.render(log, tmp_path, title="four reclaims")
+    assert (tmp_path / "timeline.svg").stat().st_size > 0
+    assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_story_finds_the_degraded_spells(log: list[Event]) -> None:
+    minutes = [round((span.end - span.start) / 60, 1) for span in story.read(log).degraded()]
+    assert minutes == [5.5, 215.8, 7.2, 111.6]
