@@ -1,0 +1,149 @@
+"""The embedded AWS: moto with our extensions, as a server process that lives as long as the command that needs it.
+
+    with embedded.server(log_dir) as aws:
+        subprocess.run(["cdk", "deploy", ...], env={**os.environ, **aws.environment()})
+        aws.client("autoscaling").describe_auto_scaling_groups()
+        aws.client("ssm", role="my-fleet-watchdog")      # the same, with the role's own access key
+        aws.control("fault", service="ssm", action="PutParameter", code="ThrottlingException")
+
+It answers "do template, permissions, zip and CLI work?". What happens over time is the simulated cloud's business
+(`fleet.drills`). A request that ended in a 500 fails the `with` block: moto may report success all the same.
+`docs/embedded.md` lists what moto gets wrong and what was done about it.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+REGION = "us-east-2"
+ACCOUNT = "123456789012"
+OPERATOR_KEY = "AKIAFLEETOPERATOR000"  # any key is taken; this one is the operator's in the request log
+
+
+class EmbeddedError(Exception):
+    """The embedded AWS did not start, was asked wrongly, or answered a request with a 500."""
+
+
+@dataclass(frozen=True)
+class Aws:
+    """A running embedded AWS, as its users see it."""
+
+    endpoint: str
+    log_dir: Path
+    region: str = REGION
+
+    def environment(self, role: str | None = None) -> dict[str, str]:
+        """AWS variables for a subprocess: the operator's, or a role's (its name or ARN)."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            # CloudFormation's own reading of templates goes by S3's public address, which moto needs to see.
+            "AWS_ENDPOINT_URL_S3_FOR_CLOUDFORMATION": f"https://s3.{self.region}.amazonaws.com",
+            "AWS_REGION": self.region,
+            "AWS_DEFAULT_REGION": self.region,
+            "AWS_EC2_METADATA_DISABLED": "true",
+            "AWS_CONFIG_FILE": os.devnull,
+            "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+            **self._keys(role),
+        }
+
+    def client(self, service: str, role: str | None = None) -> Any:
+        """A boto3 client: the operator's, or a role's."""
+        keys = self._keys(role)
+        return boto3.client(
+            service,
+            region_name=self.region,
+            endpoint_url=self.endpoint,
+            aws_access_key_id=keys["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=keys["AWS_SECRET_ACCESS_KEY"],
+            aws_session_token=keys.get("AWS_SESSION_TOKEN"),
+        )
+
+    def control(self, verb: str, **arguments: Any) -> Any:
+        """Turn one of the embedded AWS's own switches; raises EmbeddedError where it was asked wrongly."""
+        body = json.dumps(arguments).encode()
+        request = urllib.request.Request(f"{self.endpoint}/embedded/{verb}", body, method="POST")  # noqa: S310  (ours)
+        try:
+            with urllib.request.urlopen(request) as answer:  # noqa: S310
+                return json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise EmbeddedError(f"{verb}: {error.read().decode()}") from None
+
+    def requests(self) -> list[dict[str, Any]]:
+        """The request log so far (see `gateway`)."""
+        return _lines(self.log_dir / "requests.jsonl")
+
+    def invocations(self) -> list[dict[str, Any]]:
+        """The functions' runs so far (see `lambdas`)."""
+        return _lines(self.log_dir / "invocations.jsonl")
+
+    @contextmanager
+    def fork(self, log_dir: Path) -> Iterator["Aws"]:
+        """A copy with everything that is in this AWS now, in a few milliseconds; what happens to it stays in it."""
+        _clear(log_dir)
+        port = self.control("fork", log_dir=str(log_dir))
+        copy = Aws(f"http://127.0.0.1:{port}", log_dir, self.region)
+        try:
+            yield copy
+        finally:
+            copy.control("stop")
+        copy.check()
+
+    def check(self) -> None:
+        """Raise EmbeddedError where a request ended in a 500."""
+        broken = [line for line in self.requests() if line["status"] >= 500]
+        if broken:
+            calls = ", ".join(sorted({f"{line['service']}:{line['action']}" for line in broken}))
+            raise EmbeddedError(f"{len(broken)} requests ended in a 500: {calls}\n{broken[0]['error'][-1500:]}")
+
+    def _keys(self, role: str | None) -> dict[str, str]:
+        if role is None:
+            return {"AWS_ACCESS_KEY_ID": OPERATOR_KEY, "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
+        keys: dict[str, str] = self.control("keys", role=role, region=self.region)
+        return keys
+
+
+@contextmanager
+def server(log_dir: Path, region: str = REGION) -> Iterator[Aws]:
+    """Run an embedded AWS. It ends with the block, and with this process however that ends."""
+    _clear(log_dir)
+    with (log_dir / "server.log").open("w") as log:
+        process = subprocess.Popen(  # noqa: S603  (our own server)
+            [sys.executable, "-m", "fleet.embedded.serve", str(log_dir)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
+    with process:
+        port = process.stdout.readline().strip() if process.stdout else ""
+        if not port:
+            raise EmbeddedError(f"did not start:\n{(log_dir / 'server.log').read_text()[-2000:]}")
+        aws = Aws(f"http://127.0.0.1:{port}", log_dir, region)
+        try:
+            yield aws
+        finally:
+            if process.stdin:
+                process.stdin.close()
+            process.wait(timeout=10)
+    aws.check()
+
+
+def _clear(log_dir: Path) -> None:
+    log_dir.mkdir(parents=True, exist_ok=True)
+    for old in ("requests.jsonl", "invocations.jsonl"):
+        (log_dir / old).write_text("")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -1,0 +1,104 @@
+"""The network load balancer: its type, attributes, names and deletion, and target health that tests can set.
+
+moto makes every balancer an application one, drops attributes, and holds every target healthy.
+"""
+
+from typing import Any
+
+from moto.elbv2 import models
+
+from fleet.embedded import control
+from fleet.embedded.patching import extend
+
+_health: dict[str, str] = {}  # instance id -> state, where a test has set one
+
+
+@extend(models.ELBv2Backend, "create_load_balancer")
+def create_load_balancer(original: Any, backend: models.ELBv2Backend, *args: Any, **kwargs: Any) -> Any:
+    """A network balancer's ARN says net/, an application one's app/."""
+    balancer = original(backend, *args, **kwargs)
+    if kwargs.get("loadbalancer_type") == "network":
+        del backend.load_balancers[balancer.arn]
+        balancer.arn = balancer.arn.replace(":loadbalancer/app/", ":loadbalancer/net/")
+        backend.load_balancers[balancer.arn] = balancer
+    return balancer
+
+
+@extend(models.FakeLoadBalancer, "create_from_cloudformation_json")
+def create_balancer(
+    original: Any, cls: Any, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
+) -> Any:
+    """From the template, with type, security groups and attributes."""
+    properties = cloudformation_json["Properties"]
+    balancer = models.elbv2_backends[account_id][region_name].create_load_balancer(
+        resource_name,
+        properties.get("SecurityGroups") or [],
+        properties.get("Subnets"),
+        scheme=properties.get("Scheme", "internet-facing"),
+        loadbalancer_type=properties.get("Type", "application"),
+        tags=properties.get("Tags"),
+    )
+    balancer.attrs.update({item["Key"]: item["Value"] for item in properties.get("LoadBalancerAttributes", [])})
+    return balancer
+
+
+@extend(models.FakeLoadBalancer, "get_cfn_attribute")
+def balancer_attribute(original: Any, balancer: Any, name: str) -> Any:
+    """The full name, which metrics use as a dimension, and the security groups."""
+    if name == "LoadBalancerFullName":
+        return balancer.arn.split(":loadbalancer/", 1)[1]
+    if name == "SecurityGroups":
+        return balancer.security_groups
+    return original(balancer, name)
+
+
+@extend(models.FakeTargetGroup, "create_from_cloudformation_json")
+def create_target_group(
+    original: Any, cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any
+) -> Any:
+    """From the template, with attributes."""
+    group = original(cls, name, template, account, region, **kwargs)
+    attributes = template["Properties"].get("TargetGroupAttributes", [])
+    group.attributes.update({item["Key"]: item["Value"] for item in attributes})
+    return group
+
+
+def _target_group_attribute(group: Any, name: str) -> Any:
+    return {
+        "TargetGroupFullName": group.arn.split(":", 5)[5],
+        "TargetGroupName": group.name,
+        "TargetGroupArn": group.arn,
+        "LoadBalancerArns": group.load_balancer_arns,
+    }[name]
+
+
+def _delete_listener(listener: Any, account: str, region: str) -> None:
+    models.elbv2_backends[account][region].delete_listener(listener.arn)
+
+
+def _delete_target_group(group: Any, account: str, region: str) -> None:
+    group.load_balancer_arns.clear()
+    models.elbv2_backends[account][region].delete_target_group(group.arn)
+
+
+models.FakeTargetGroup.get_cfn_attribute = _target_group_attribute  # type: ignore[attr-defined]
+setattr(models.FakeTargetGroup, "has_cfn_attr", classmethod(lambda cls, attr: True))  # noqa: B010  (mypy's rule)
+models.FakeTargetGroup.delete = _delete_target_group  # type: ignore[attr-defined]
+models.FakeListener.delete = _delete_listener  # type: ignore[attr-defined]
+
+
+@extend(models.FakeTargetGroup, "health_for")
+def health_for(original: Any, group: Any, target: dict[str, Any], ec2: Any) -> Any:
+    """A registered target's health is what a test has set, else moto's `healthy`."""
+    status = original(group, target, ec2)
+    if target["Id"] in group.targets and target["Id"] in _health:
+        status.status = _health[target["Id"]]
+    return status
+
+
+@control.verb
+def health(instance_id: str, state: str | None) -> None:
+    """Set a target's health (healthy, initial, unhealthy, draining, unused, unavailable); None: moto's own again."""
+    _health.pop(instance_id, None)
+    if state is not None:
+        _health[instance_id] = state

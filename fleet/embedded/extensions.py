@@ -1,0 +1,22 @@
+"""Everything by which this AWS differs from plain moto, in one list. `docs/embedded.md` gives the reasons."""
+
+from importlib import import_module
+
+MODULES = (
+    "cloudformation",
+    "resources",
+    "custom_resources",
+    "network",
+    "balancer",
+    "group",
+    "group_calls",
+    "lambdas",
+    "events",
+    "capacity",
+)
+
+
+def load() -> None:
+    """Apply them all; importing a module is what applies it."""
+    for module in MODULES:
+        import_module(f"fleet.embedded.{module}")
