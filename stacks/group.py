@@ -19,7 +19,7 @@ from fleet import box_config, names
 from fleet.settings import Settings
 from stacks.network import NetworkStack
 from stacks.package import CUSTOM_RESOURCES
-from stacks.room import Room, allow, python_function
+from stacks.room import Room, accept, python_function
 from stacks.store import StoreStack
 
 OUTPUT_ENDPOINT = "Endpoint"
@@ -32,6 +32,7 @@ HEALTH_INTERVAL_SECONDS = 10
 HEALTH_PROBES = 2  # the least that a network balancer takes
 # Launch-first, always: never below what should serve, room for a successor of every box.
 MIN_HEALTHY_PERCENT, MAX_HEALTHY_PERCENT = 100, 200
+GROUP_ARN_WILDCARD = "an Auto Scaling group's ARN holds an id that only AWS knows; the name is the fleet's"
 
 
 class GroupStack(Room):
@@ -96,6 +97,7 @@ class GroupStack(Room):
             cross_zone_enabled=True,
             security_groups=[self._network.balancer_group],
         )
+        accept(balancer, "AwsSolutions-ELB2", "A network balancer logs TLS connections only; this one carries TCP")
         balancer.add_listener(
             "Listener", port=s.port, protocol=elbv2.Protocol.TCP, default_target_groups=[target_group]
         )
@@ -153,32 +155,41 @@ class GroupStack(Room):
         bucket = self._store.bucket
         scopes: dict[str, Any] = {
             "bundle": {"on": f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}"},
-            "store": {"on": [bucket.bucket_arn, bucket.arn_for_objects("*")]},
-            "store cache/*": {"on": bucket.arn_for_objects("cache/*")},
-            "group": {"on": self.group_arn},
+            "store": {
+                "on": [bucket.bucket_arn, bucket.arn_for_objects("*")],
+                "because": "artifacts and cache: all objects of the fleet's own bucket",
+            },
+            "store cache/*": {
+                "on": bucket.arn_for_objects("cache/*"),
+                "because": "the blobs of the cache are named by their digests",
+            },
+            "group": {"on": self.group_arn, "because": GROUP_ARN_WILDCARD},
             "target group": {"on": self.target_group.target_group_arn},
-            "any": {"on": "*"},
+            "any": {"on": "*", "because": "DescribeTargetHealth knows no resource"},
             "own instance, tag fleet:boot": {
                 "on": self.arn("ec2", "instance/*"),
                 "when": {
                     "StringEquals": {f"aws:ResourceTag/{names.TAG_FLEET}": self._settings.fleet_name},
                     "ForAllValues:StringEquals": {"aws:TagKeys": [names.TAG_BOOT]},
                 },
+                "because": "a box learns its id at launch; boxes of this fleet only, and this one tag",
             },
             "box log group": {"on": f"{self.box_log.log_group_arn}"},
             "metric namespace": {
                 "on": "*",
                 "when": {"StringEquals": {"cloudwatch:namespace": names.METRIC_NAMESPACE}},
+                "because": "PutMetricData knows no resource; the condition holds it to the fleet's namespace",
             },
         }
-        grants = [allow(*actions, **scopes[kind]) for kind, actions in box_config.ACTIONS.items()]
-        session_manager = allow(
+        grants = [self.allow(*actions, **scopes[kind]) for kind, actions in box_config.ACTIONS.items()]
+        session_manager = self.allow(
             "ssm:UpdateInstanceInformation",
             "ssmmessages:CreateControlChannel",
             "ssmmessages:CreateDataChannel",
             "ssmmessages:OpenControlChannel",
             "ssmmessages:OpenDataChannel",
             on="*",
+            because="Session Manager's channel knows no resource",
         )
         return iam.Role(
             self,
@@ -243,6 +254,8 @@ class GroupStack(Room):
             target_group_arns=[self.target_group.target_group_arn],
             # No desired_capacity: a template that holds one resets the group on every deploy.
         )
+        accept(group, "AwsSolutions-AS3", "Its events reach the watchdog by EventBridge, which mails what matters")
+        accept(group, "AwsSolutions-EC26", "The rule trips over the lever's parameter; the disk is encrypted")
         group.cfn_options.update_policy = cdk.CfnUpdatePolicy(
             auto_scaling_instance_refresh=cdk.CfnAutoScalingInstanceRefresh(
                 strategy="Rolling",
@@ -267,8 +280,13 @@ class GroupStack(Room):
         from_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
         of_our_types = {"StringEquals": {"ec2:InstanceType": list(self._settings.pools)}}
         statements = [
-            allow("ec2:RunInstances", on=self.arn("ec2", "instance/*"), when={**from_template, **of_our_types}),
-            allow(
+            self.allow(
+                "ec2:RunInstances",
+                on=self.arn("ec2", "instance/*"),
+                when={**from_template, **of_our_types},
+                because="instances that do not exist yet: of this template and the fleet's pools only",
+            ),
+            self.allow(
                 "ec2:RunInstances",
                 on=[
                     template,
@@ -276,7 +294,7 @@ class GroupStack(Room):
                     self.arn("ec2", f"security-group/{self._network.box_group.security_group_id}"),
                 ],
             ),
-            allow(
+            self.allow(
                 "ec2:RunInstances",
                 on=[
                     f"arn:{self.partition}:ec2:{self.region}::image/*",
@@ -284,13 +302,15 @@ class GroupStack(Room):
                     self.arn("ec2", "volume/*"),
                 ],
                 when=from_template,
+                because="disks and interfaces do not exist yet, and the image may be newer: of this template only",
             ),
-            allow(
+            self.allow(
                 "ec2:CreateTags",
                 on=[self.arn("ec2", f"{kind}/*") for kind in ("instance", "network-interface", "volume")],
                 when={"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+                because="what a launch creates does not exist yet: at its launch only",
             ),
-            allow(
+            self.allow(
                 "iam:PassRole",
                 on=self.box_role.role_arn,
                 when={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
@@ -314,8 +334,8 @@ class GroupStack(Room):
             handler="lambdas.resources.require_artifacts.handler",
             description="Fails a deploy at once while the model store lacks a file",
             grants=[
-                allow("s3:GetObject", on=[bucket.arn_for_objects(key) for key in keys]),
-                allow("s3:ListBucket", on=bucket.bucket_arn),  # so that a missing file answers 404, not 403
+                self.allow("s3:GetObject", on=[bucket.arn_for_objects(key) for key in keys]),
+                self.allow("s3:ListBucket", on=bucket.bucket_arn),  # so that a missing file answers 404, not 403
             ],
             timeout_seconds=60,
         )

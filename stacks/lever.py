@@ -11,7 +11,7 @@ import aws_cdk as cdk
 from fleet import names
 from fleet.settings import Settings
 from stacks.package import CUSTOM_RESOURCES
-from stacks.room import Room, allow, python_function
+from stacks.room import Room, python_function
 
 
 class LeverStack(Room):
@@ -30,7 +30,7 @@ class LeverStack(Room):
             package=CUSTOM_RESOURCES,
             handler="lambdas.resources.create_if_absent.handler",
             description="Creates the lever and the state of the fleet where they do not exist",
-            grants=[allow("ssm:PutParameter", on=[self.arn("ssm", f"parameter{name}") for name in first_values])],
+            grants=[self.allow("ssm:PutParameter", on=[self.arn("ssm", f"parameter{name}") for name in first_values])],
             timeout_seconds=60,
         )
         cdk.CustomResource(

@@ -9,13 +9,9 @@ from aws_cdk import aws_ec2 as ec2
 
 from fleet.contradictions import SECURITY_GROUP
 from fleet.settings import Settings
-from stacks.room import Room
+from stacks.room import Room, accept
 
 HTTPS = 443
-ZONES_ARE_SETTINGS = cdk.Acknowledgment(
-    id="CloudFormation-Validate::W3010",
-    reason="Zones are a setting: Fn::GetAZs picks zones that may not sell the pools, and synth asks no account",
-)
 
 
 class NetworkStack(Room):
@@ -39,18 +35,20 @@ class NetworkStack(Room):
         self.box_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS APIs, and S3 by the endpoint")
 
     def _new_vpc(self, settings: Settings) -> ec2.Vpc:
-        cdk.Validations.of(self).acknowledge(ZONES_ARE_SETTINGS)
-        return ec2.Vpc(
+        vpc = ec2.Vpc(
             self,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(settings.network.cidr),
             availability_zones=list(settings.zones),
             nat_gateways=0,
+            # The launch template gives a box its address; nothing else that starts here gets one by accident.
             subnet_configuration=[
-                # The launch template gives a box its address; nothing else that starts here gets one by accident.
                 ec2.SubnetConfiguration(name="public", subnet_type=ec2.SubnetType.PUBLIC, map_public_ip_on_launch=False)
             ],
         )
+        accept(vpc, "CloudFormation-Validate::W3010", "Zones are a setting: not every zone sells the pools")
+        accept(vpc, "AwsSolutions-VPC7", "One port, one caller group: flow logs would cost more than they could tell")
+        return vpc
 
     def _existing_vpc(self, settings: Settings) -> ec2.IVpc:
         network = settings.network

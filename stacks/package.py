@@ -3,8 +3,8 @@
 The same content makes the same hash: CDK hashes names and bytes, and its zip carries no times.
 """
 
-import importlib.metadata
 import shutil
+import sysconfig
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+SITE_PACKAGES = Path(sysconfig.get_path("purelib"))
 NOT_SHIPPED = shutil.ignore_patterns("__pycache__", "*.pyc", "*.pyi", "py.typed")
 
 
 @dataclass(frozen=True)
 class Package:
-    """Files and folders of the repository, and installed distributions whose folders come along."""
+    """Files and folders of the repository, and of the installed packages."""
 
     paths: tuple[str, ...]
     libraries: tuple[str, ...] = ()
@@ -26,11 +27,9 @@ class Package:
     def unpacked(self) -> Iterator[str]:
         """A temporary folder with the content of the zip, for as long as the block runs."""
         with tempfile.TemporaryDirectory() as folder:
-            for path in self.paths:
-                _copy(ROOT / path, Path(folder, path))
-            for library in self.libraries:
-                for entry in _top_level(library):
-                    _copy(entry, Path(folder, entry.name))
+            for base, paths in ((ROOT, self.paths), (SITE_PACKAGES, self.libraries)):
+                for path in paths:
+                    _copy(base / path, Path(folder, path))
             yield folder
 
 
@@ -40,13 +39,6 @@ def _copy(source: Path, target: Path) -> None:
         shutil.copytree(source, target, ignore=NOT_SHIPPED)
     else:
         shutil.copyfile(source, target)
-
-
-def _top_level(library: str) -> list[Path]:
-    """The importable files and folders of an installed distribution."""
-    files = importlib.metadata.files(library) or []
-    names = sorted({file.parts[0] for file in files if file.parts[0] != ".." and ".dist-info" not in file.parts[0]})
-    return [Path(str(importlib.metadata.distribution(library).locate_file(name))) for name in names]
 
 
 CUSTOM_RESOURCES = Package(paths=("lambdas/__init__.py", "lambdas/resources"))
@@ -59,6 +51,12 @@ WATCHDOG = Package(
         "lambdas/__init__.py",
         "lambdas/watchdog",
     ),
-    # Logger and metrics; the runtime brings boto3. jmespath and typing_extensions are what powertools imports.
-    libraries=("aws-lambda-powertools", "jmespath", "typing_extensions"),
+    # The logger and the metrics of powertools with what they import, a tenth of it; the runtime brings boto3.
+    libraries=(
+        *(f"aws_lambda_powertools/{name}.py" for name in ("__init__", "package_logger", "utilities/__init__")),
+        *(f"aws_lambda_powertools/{name}" for name in ("exceptions", "logging", "metrics", "shared", "tracing")),
+        *(f"aws_lambda_powertools/{name}" for name in ("utilities/jmespath_utils", "warnings")),
+        "jmespath",
+        "typing_extensions.py",
+    ),
 )

@@ -14,7 +14,7 @@ from fleet import names
 from fleet.settings import Settings
 from stacks.package import Package
 
-RUNTIME = lambda_.Runtime.PYTHON_3_13
+RUNTIME = lambda_.Runtime.PYTHON_3_14
 
 
 class Room(cdk.Stack):
@@ -22,6 +22,7 @@ class Room(cdk.Stack):
 
     def __init__(self, app: cdk.App, room: str, settings: Settings) -> None:
         self._zones = list(settings.zones)
+        self.wildcards: dict[str, str] = {}  # resource with a * in a policy of this stack: why it is there
         super().__init__(
             app,
             names.stack(settings.fleet_name, room),
@@ -38,13 +39,25 @@ class Room(cdk.Stack):
         """ARN of something of this account and region: `resource` is all that follows the account."""
         return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
 
+    def allow(
+        self,
+        *actions: str,
+        on: str | Sequence[str],
+        when: Mapping[str, Mapping[str, object]] | None = None,
+        because: str = "",
+    ) -> iam.PolicyStatement:
+        """One grant: these actions, on these resources, under these conditions. A wildcard needs a written reason."""
+        resources = [on] if isinstance(on, str) else list(on)
+        wildcards = [resource for resource in resources if "*" in resource]
+        if bool(wildcards) is not bool(because):
+            raise ValueError(f"{', '.join(actions)} on {resources}: a reason for each wildcard, and for nothing else")
+        self.wildcards.update(dict.fromkeys(wildcards, because))
+        return iam.PolicyStatement(actions=list(actions), resources=resources, conditions=when)
 
-def allow(
-    *actions: str, on: str | Sequence[str], when: Mapping[str, Mapping[str, object]] | None = None
-) -> iam.PolicyStatement:
-    """One grant: these actions, on these resources, under these conditions."""
-    resources = [on] if isinstance(on, str) else list(on)
-    return iam.PolicyStatement(actions=list(actions), resources=resources, conditions=when)
+
+def accept(construct: Construct, rule: str, reason: str) -> None:
+    """Acknowledge a finding of a checker on this construct, with the reason why it stays."""
+    cdk.Validations.of(construct).acknowledge(cdk.Acknowledgment(id=rule, reason=reason))
 
 
 def python_function(

@@ -12,9 +12,9 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 
 from fleet import names
 from fleet.settings import Settings
-from stacks.group import GroupStack
+from stacks.group import GROUP_ARN_WILDCARD, GroupStack
 from stacks.package import WATCHDOG
-from stacks.room import Room, allow, python_function
+from stacks.room import Room, python_function
 
 HANDLER = "lambdas.watchdog.handler.handler"
 TIMEOUT_SECONDS = 60
@@ -111,10 +111,18 @@ class WatchdogStack(Room):
         ]
         group_stack = self.arn("cloudformation", f"stack/{names.stack(fleet, 'group')}/*")
         return [
-            allow("ssm:GetParameters", "ssm:PutParameter", on=parameters),
-            allow("cloudwatch:DescribeAlarms", on=self.arn("cloudwatch", "alarm:*")),
-            allow("cloudformation:DescribeStacks", on=group_stack),
-            allow(
+            self.allow("ssm:GetParameters", "ssm:PutParameter", on=parameters),
+            self.allow(
+                "cloudwatch:DescribeAlarms",
+                on=self.arn("cloudwatch", "alarm:*"),
+                because="DescribeAlarms lists: one alarm's ARN may be refused",
+            ),
+            self.allow(
+                "cloudformation:DescribeStacks",
+                on=group_stack,
+                because="a stack's ARN ends in an id that only AWS knows",
+            ),
+            self.allow(
                 "autoscaling:UpdateAutoScalingGroup",
                 "autoscaling:SuspendProcesses",
                 "autoscaling:ResumeProcesses",
@@ -122,9 +130,9 @@ class WatchdogStack(Room):
                 "autoscaling:CancelInstanceRefresh",
                 "autoscaling:TerminateInstanceInAutoScalingGroup",
                 on=self._group.group_arn,
+                because=GROUP_ARN_WILDCARD,
             ),
-            # Reads that know no resource-level permission.
-            allow(
+            self.allow(
                 "autoscaling:DescribeAutoScalingGroups",
                 "autoscaling:DescribeInstanceRefreshes",
                 "ec2:DescribeAvailabilityZones",
@@ -132,6 +140,7 @@ class WatchdogStack(Room):
                 "ec2:GetSpotPlacementScores",
                 "elasticloadbalancing:DescribeTargetHealth",
                 on="*",
+                because="reads that know no resource",
             ),
         ]
 
