@@ -1,0 +1,98 @@
+"""Step 4, act: the only place that changes AWS. State first, then lever parameter, group, mail, finished state.
+
+Every step looks at the world first and does nothing where the work is done, so whoever comes next can repeat it all.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from fleet.settings import Settings
+from lambdas.watchdog import mail
+from lambdas.watchdog.cloud import Cloud, GoneError, RefreshActiveError
+from lambdas.watchdog.policy import Action, Decision
+from lambdas.watchdog.state import Kind, State
+from lambdas.watchdog.world import World
+
+MOVES_LEVERS = frozenset(Kind) - {Kind.BOOT_LOOP, Kind.DRY}
+
+
+def act(
+    decision: Decision, state: State | None, world: World, cloud: Cloud, settings: Settings, now: datetime
+) -> State | None:
+    """Carry out one decision up to the mail; the state as it then stands, its transition still unfinished."""
+    if decision.suspend_rebalance:
+        cloud.suspend("AZRebalance")
+    if decision.action is Action.PROBE:
+        cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
+    if decision.action is Action.REFRESH and state:
+        state = replace(state, refresh_id=_roll(state, world, cloud))
+        cloud.put_state(state.dumps())
+    if decision.state is None:
+        return state
+    if decision.action is not Action.FINISH:
+        cloud.put_state(decision.state.dumps())
+    if decision.state.unfinished:
+        return _carry_out(decision.state, decision.state.unfinished.kind, world, cloud, settings, now)
+    return decision.state
+
+
+def settle(state: State, cloud: Cloud, settings: Settings, *, send_mail: bool) -> State:
+    """The mails owed, then the finished state. A mail that fails is still owed, and its error is raised."""
+    settled = replace(state, unfinished=None)
+    try:
+        while send_mail and settled.owed:
+            cloud.mail(*mail.compose(settled.owed[0], settings))
+            settled = replace(settled, owed=settled.owed[1:])
+    finally:
+        if settled != state:
+            cloud.put_state(settled.dumps())
+    return settled
+
+
+def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: Settings, now: datetime) -> State:
+    group, expected = world.seen_group, state.expected_lever
+    if kind in MOVES_LEVERS:
+        if world.lever != str(expected):
+            cloud.put_lever(expected)
+        if group.on_demand_percentage != expected:
+            _flip(kind, expected, world, cloud, settings, now)
+        for box in world.overdue(settings, now):  # a hung boot counts as capacity and would make the flip inert
+            _unless_gone(cloud.end_box, box)
+        if state.refresh_id and not state.rearm_from:
+            if any(refresh.active and refresh.id == state.refresh_id for refresh in cloud.refreshes()):
+                _unless_gone(cloud.cancel_refresh)
+            state = replace(state, refresh_id=None)
+    if kind is Kind.BOOT_LOOP and "Launch" not in group.suspended:
+        cloud.suspend("Launch")
+    if kind is Kind.ARMED and "Launch" in group.suspended:
+        cloud.resume("Launch")
+    return state
+
+
+def _flip(kind: Kind, expected: int, world: World, cloud: Cloud, settings: Settings, now: datetime) -> None:
+    """Only a failover past the skip cap may cancel somebody's refresh: a stuck one retries for an hour."""
+    group, send_template = world.seen_group, not world.deploying
+    try:
+        cloud.flip(group, expected, send_template=send_template)
+    except RefreshActiveError:
+        lit = now - world.alarm.since if world.alarm and world.lit else timedelta()
+        if kind is not Kind.FAILOVER or lit < timedelta(seconds=settings.watchdog.skip_cap_seconds):
+            raise
+        _unless_gone(cloud.cancel_refresh)
+        cloud.flip(group, expected, send_template=send_template)
+
+
+def _roll(state: State, world: World, cloud: Cloud) -> str:
+    """The re-arm's refresh: the one that a crashed invocation started, else a new one."""
+    for refresh in world.refreshes:
+        if state.rearm_from and refresh.started_at >= state.rearm_from and not refresh.has_desired_configuration:
+            return refresh.id
+    return cloud.start_refresh()
+
+
+def _unless_gone(call: Callable[..., None], *args: str) -> None:
+    try:
+        call(*args)
+    except GoneError:
+        return  # somebody ended it first

@@ -1,0 +1,255 @@
+"""AWS through boto3: the one implementation of `Cloud` that runs in Lambda.
+
+Shapes are parsed here and nowhere else, errors become the kinds of `CloudError`. A client is made when it is first
+used. No call is begun that could outlast the function: a record of a failure is worth more than a killed function.
+"""
+
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from fleet import names
+from fleet.settings import Settings
+from lambdas.watchdog.cloud import (
+    Alarm,
+    Box,
+    BusyError,
+    CloudError,
+    DeniedError,
+    GoneError,
+    Group,
+    Instance,
+    Refresh,
+    RefreshActiveError,
+    ThrottledError,
+)
+
+CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 2, 8, 2
+RESERVE_SECONDS = (CONNECT_SECONDS + READ_SECONDS) * ATTEMPTS + 3  # the slowest single call, and the report
+FILTER_VALUES = 200  # of one DescribeInstances filter
+
+KINDS: dict[str, type[CloudError]] = {
+    "AccessDenied": DeniedError,
+    "AccessDeniedException": DeniedError,
+    "AuthorizationError": DeniedError,
+    "UnauthorizedOperation": DeniedError,
+    "Throttling": ThrottledError,
+    "ThrottlingException": ThrottledError,
+    "RequestLimitExceeded": ThrottledError,
+    "TooManyUpdates": ThrottledError,
+    "ScalingActivityInProgress": BusyError,
+    "ResourceContention": BusyError,
+    "InstanceRefreshInProgress": RefreshActiveError,
+    "ActiveInstanceRefreshNotFound": GoneError,
+    "TargetGroupNotFound": GoneError,
+    "NotFound": GoneError,
+}
+# One code for many things: the words decide.
+VALIDATION_WORDS = {
+    "not authorized": DeniedError,
+    "active instance refresh": RefreshActiveError,
+    "not found": GoneError,
+    "does not exist": GoneError,
+}
+
+
+class AwsCloud:
+    """`remaining_seconds` tells how long the function may still run."""
+
+    def __init__(
+        self, settings: Settings, *, topic_arn: str, target_group_arn: str, remaining_seconds: Callable[[], float]
+    ) -> None:
+        self._settings, self._fleet = settings, settings.fleet_name
+        self._group = names.group(self._fleet)
+        self._topic, self._targets = topic_arn, target_group_arn
+        self._remaining_seconds = remaining_seconds
+
+    def parameters(self) -> tuple[str | None, str | None]:
+        state, lever = names.state_parameter(self._fleet), names.lever_parameter(self._fleet)
+        found = self._call("ssm", "get_parameters", Names=[state, lever])["Parameters"]
+        values = {parameter["Name"]: parameter["Value"] for parameter in found}
+        return values.get(state), values.get(lever)
+
+    def put_state(self, text: str) -> None:
+        self._put(names.state_parameter(self._fleet), text)
+
+    def put_lever(self, percentage: int) -> None:
+        self._put(names.lever_parameter(self._fleet), str(percentage))
+
+    def alarm(self) -> Alarm | None:
+        name = names.no_healthy_target_alarm(self._fleet)
+        found = self._call("cloudwatch", "describe_alarms", AlarmNames=[name], AlarmTypes=["MetricAlarm"])
+        for alarm in found["MetricAlarms"]:
+            since = alarm.get("StateTransitionedTimestamp") or alarm["StateUpdatedTimestamp"]
+            return Alarm(alarm["StateValue"], since)
+        return None
+
+    def group(self) -> Group:
+        found = self._call("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[self._group])
+        for raw in found["AutoScalingGroups"]:
+            return _group(raw)
+        raise GoneError(f"DescribeAutoScalingGroups: group {self._group} does not exist")
+
+    def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
+        found: dict[str, Instance] = {}
+        for start in range(0, len(ids), FILTER_VALUES):
+            wanted = [{"Name": "instance-id", "Values": list(ids[start : start + FILTER_VALUES])}]
+            for page in self._pages("ec2", "describe_instances", Filters=wanted):
+                for reservation in page["Reservations"]:
+                    found.update((raw["InstanceId"], _instance(raw)) for raw in reservation["Instances"])
+        return found
+
+    def target_health(self) -> dict[str, str]:
+        found = self._call("elbv2", "describe_target_health", TargetGroupArn=self._targets)
+        return {raw["Target"]["Id"]: raw["TargetHealth"]["State"] for raw in found["TargetHealthDescriptions"]}
+
+    def stack_in_progress(self) -> bool:
+        found = self._call("cloudformation", "describe_stacks", StackName=names.stack(self._fleet, "group"))
+        status = found["Stacks"][0]["StackStatus"]
+        # Clean-up and review change nothing of the group any more, or not yet.
+        return str(status).endswith("_IN_PROGRESS") and "CLEANUP" not in status and not status.startswith("REVIEW")
+
+    def refreshes(self) -> tuple[Refresh, ...]:
+        found = self._call(
+            "autoscaling", "describe_instance_refreshes", AutoScalingGroupName=self._group, MaxRecords=10
+        )
+        return tuple(
+            Refresh(raw["InstanceRefreshId"], raw["Status"], raw["StartTime"], bool(raw.get("DesiredConfiguration")))
+            for raw in found["InstanceRefreshes"]
+            if "StartTime" in raw
+        )
+
+    def zone_ids(self) -> dict[str, str]:
+        found = self._call("ec2", "describe_availability_zones")["AvailabilityZones"]
+        return {zone["ZoneName"]: zone["ZoneId"] for zone in found}
+
+    def scores(self) -> dict[str, int]:
+        request = {
+            "InstanceTypes": list(self._settings.score_types),
+            "TargetCapacity": max(self._settings.capacity.min, 1),
+            "SingleAvailabilityZone": True,
+            "RegionNames": [self._settings.region],
+        }
+        pages = self._pages("ec2", "get_spot_placement_scores", **request)
+        return {raw["AvailabilityZoneId"]: raw["Score"] for page in pages for raw in page["SpotPlacementScores"]}
+
+    def flip(self, group: Group, percentage: int, *, send_template: bool) -> None:
+        distribution = {**group.policy["InstancesDistribution"], "OnDemandPercentageAboveBaseCapacity": percentage}
+        policy: dict[str, Any] = {"InstancesDistribution": distribution}
+        if send_template:
+            policy["LaunchTemplate"] = _by_id_alone(group.policy["LaunchTemplate"])
+        self._call(
+            "autoscaling", "update_auto_scaling_group", AutoScalingGroupName=self._group, MixedInstancesPolicy=policy
+        )
+
+    def suspend(self, process: str) -> None:
+        self._on_group("suspend_processes", ScalingProcesses=[process])
+
+    def resume(self, process: str) -> None:
+        self._on_group("resume_processes", ScalingProcesses=[process])
+
+    def start_refresh(self) -> str:
+        preferences = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False}
+        answer = self._on_group("start_instance_refresh", Strategy="Rolling", Preferences=preferences)
+        return str(answer["InstanceRefreshId"])
+
+    def cancel_refresh(self) -> None:
+        self._on_group("cancel_instance_refresh")
+
+    def end_box(self, box_id: str) -> None:
+        self._call(
+            "autoscaling",
+            "terminate_instance_in_auto_scaling_group",
+            InstanceId=box_id,
+            ShouldDecrementDesiredCapacity=False,
+        )
+
+    def mail(self, subject: str, body: str) -> None:
+        self._call("sns", "publish", TopicArn=self._topic, Subject=subject, Message=body)
+
+    # --- calls --------------------------------------------------------------------------------------------------
+
+    def _put(self, name: str, value: str) -> None:
+        self._call("ssm", "put_parameter", Name=name, Value=value, Type="String", Overwrite=True)
+
+    def _on_group(self, operation: str, **request: Any) -> dict[str, Any]:
+        return self._call("autoscaling", operation, AutoScalingGroupName=self._group, **request)
+
+    def _call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
+        answer: dict[str, Any] = self._guarded(operation, lambda: getattr(_client(service), operation)(**request))
+        return answer
+
+    def _pages(self, service: str, operation: str, **request: Any) -> Iterator[dict[str, Any]]:
+        pages = iter(_client(service).get_paginator(operation).paginate(**request))
+        while page := self._guarded(operation, lambda: next(pages, None)):
+            yield page
+
+    def _guarded(self, operation: str, call: Callable[[], Any]) -> Any:
+        if self._remaining_seconds() < RESERVE_SECONDS:
+            raise CloudError(f"{operation}: not begun, the function's time is nearly up")
+        try:
+            return call()
+        except ClientError as error:
+            raise _kind(error)(f"{operation}: {error.response['Error']['Code']}: {error}") from error
+        except BotoCoreError as error:
+            raise CloudError(f"{operation}: {error}") from error
+
+
+@functools.cache
+def _client(service: str) -> Any:
+    retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+    config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries)
+    return boto3.client(service, config=config)
+
+
+def _kind(error: ClientError) -> type[CloudError]:
+    code, message = error.response["Error"]["Code"], error.response["Error"].get("Message", "").lower()
+    if code == "ValidationError":
+        return next((kind for words, kind in VALIDATION_WORDS.items() if words in message), CloudError)
+    return KINDS.get(code, KINDS.get(code.removesuffix("Fault"), CloudError))
+
+
+def _group(raw: dict[str, Any]) -> Group:
+    policy = raw["MixedInstancesPolicy"]
+    return Group(
+        created_at=raw["CreatedTime"],
+        desired=raw["DesiredCapacity"],
+        min=raw["MinSize"],
+        max=raw["MaxSize"],
+        on_demand_percentage=int(policy["InstancesDistribution"]["OnDemandPercentageAboveBaseCapacity"]),
+        boxes=tuple(
+            Box(box["InstanceId"], box["LifecycleState"], box["AvailabilityZone"], box.get("InstanceType", ""))
+            for box in raw["Instances"]
+        ),
+        zones=tuple(raw["AvailabilityZones"]),
+        suspended=frozenset(process["ProcessName"] for process in raw["SuspendedProcesses"]),
+        policy=policy,
+    )
+
+
+def _instance(raw: dict[str, Any]) -> Instance:
+    tags = {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
+    return Instance(raw["LaunchTime"], raw.get("InstanceLifecycle") == "spot", tags.get(names.TAG_BOOT))
+
+
+def _by_id_alone(template: dict[str, Any]) -> dict[str, Any]:
+    """Describe answers with name and id of every launch template, an update accepts one of them."""
+    return {
+        "LaunchTemplateSpecification": _one_key(template["LaunchTemplateSpecification"]),
+        "Overrides": [
+            {**override, "LaunchTemplateSpecification": _one_key(override["LaunchTemplateSpecification"])}
+            if "LaunchTemplateSpecification" in override
+            else override
+            for override in template.get("Overrides", [])
+        ],
+    }
+
+
+def _one_key(specification: dict[str, Any]) -> dict[str, Any]:
+    return {
+        k: v for k, v in specification.items() if k != "LaunchTemplateName" or "LaunchTemplateId" not in specification
+    }

@@ -1,0 +1,102 @@
+"""What the watchdog mails: what happened, why (the numbers), what it costs per day, what the reader may do."""
+
+from dataclasses import dataclass
+
+from fleet.pools import POOLS
+from fleet.settings import Settings
+from lambdas.watchdog.state import Kind, Transition
+
+
+@dataclass(frozen=True)
+class Text:
+    """The fixed words of one kind. `spot` says which price the fleet pays from here on; None: as before."""
+
+    subject: str
+    happened: str
+    reader: str
+    spot: bool | None = None
+
+
+TEXTS = {
+    Kind.FAILOVER: Text(
+        "on-demand failover",
+        "No box answered, so the watchdog switched the fleet to on-demand. A box usually serves within 6 minutes.",
+        "Nothing. The watchdog goes back to spot by itself once the market has recovered.",
+        spot=False,
+    ),
+    Kind.REARMED: Text(
+        "back on spot",
+        "The market recovered. A spot box serves and the on-demand box is gone; no request was cut by this.",
+        "Nothing.",
+        spot=True,
+    ),
+    Kind.FELL_BACK: Text(
+        "return to spot failed, still on-demand",
+        "The watchdog tried to go back to spot and gave up. The box that serves was left alone.",
+        "Nothing: it tries again after the cooldown. To stop that: fleetctl pin.",
+        spot=False,
+    ),
+    Kind.GAVE_UP: Text(
+        "giving up on spot, pinned to on-demand",
+        "Too many failovers: the watchdog no longer trusts the spot market and stays on-demand.",
+        "Look at the history (fleetctl history), then fleetctl arm. Nothing goes back to spot before that.",
+        spot=False,
+    ),
+    Kind.PINNED: Text(
+        "pinned to on-demand",
+        "An operator pinned the fleet. The watchdog stays on-demand and changes nothing.",
+        "fleetctl arm ends it.",
+        spot=False,
+    ),
+    Kind.ARMED: Text(
+        "armed",
+        "An operator armed the fleet: failover history and cooldown are cleared, Launch is not suspended.",
+        "Nothing. If the fleet is on-demand, good placement scores on scans running bring it back to spot.",
+    ),
+    Kind.REPAIRED: Text(
+        "purchase lever repaired",
+        "Lever parameter or group did not show what the watchdog's state expects; it set them right.",
+        "If somebody changed them on purpose: use fleetctl pin or arm instead.",
+    ),
+    Kind.BOOT_LOOP: Text(
+        "boots keep failing, launching is suspended",
+        "One launch after another was abandoned before it served. Launch is suspended, to stop paying for boots.",
+        "Read the boot log, mend the cause, then fleetctl arm.",
+    ),
+    Kind.DRY: Text(
+        "on-demand is dry too",
+        "Neither spot nor on-demand sells a box. The group keeps trying; this is the only mail about it.",
+        "Raise the on-demand quota if that is the reason, or add a pool or a zone.",
+    ),
+}
+
+
+def compose(transition: Transition, settings: Settings) -> tuple[str, str]:
+    """Subject (ASCII, at most 100 characters, as SNS demands) and body."""
+    text = TEXTS[transition.kind]
+    body = [
+        text.happened,
+        f"When: {transition.at:%Y-%m-%d %H:%M:%S} UTC",
+        f"Why: {transition.why}",
+        f"Cost: {_cost(settings, spot=text.spot)}",
+        f"What you may do: {text.reader}",
+    ]
+    return f"[{settings.fleet_name}] {text.subject}", "\n".join(body) + "\n"
+
+
+def _cost(settings: Settings, *, spot: bool | None) -> str:
+    boxes = max(settings.capacity.min, 1)
+    pools = [POOLS[name] for name in settings.pools if name in POOLS]
+    dear, cheap = _per_day([p.on_demand_usd for p in pools], boxes), _per_day([p.spot_usd for p in pools], boxes)
+    count = f"{boxes} box" + ("es" if boxes > 1 else "")
+    if spot is None:
+        return f"unchanged; {count}: {dear} a day on-demand, {cheap} on spot"
+    now, else_ = (cheap, f"on-demand: {dear}") if spot else (dear, f"on spot: {cheap}")
+    return f"{now} a day for {count} ({else_})"
+
+
+def _per_day(usd_per_hour: list[float], boxes: int) -> str:
+    if not usd_per_hour:
+        return "an unknown price"
+    low, high = (f"${price * 24 * boxes:.2f}" for price in (min(usd_per_hour), max(usd_per_hour)))
+    return low if low == high else f"{low} to {high}"

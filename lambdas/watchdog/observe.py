@@ -1,0 +1,72 @@
+"""Step 2, observe: reads of AWS what this signal in this state needs, each thing at most once, nothing more."""
+
+from dataclasses import replace
+from datetime import datetime
+from enum import Flag, auto
+
+from fleet.settings import Settings
+from lambdas.watchdog import policy
+from lambdas.watchdog.cloud import Cloud
+from lambdas.watchdog.signals import Signal, Wake
+from lambdas.watchdog.state import Mode, State, loads
+from lambdas.watchdog.world import World
+
+
+class Need(Flag):
+    """What a decision looks at, beyond the two parameters."""
+
+    NOTHING = 0
+    ALARM = auto()
+    GROUP = auto()
+    BOXES = auto()  # instances and target health
+    DEPLOY = auto()
+    REFRESHES = auto()
+    GUARDS = ALARM | GROUP | BOXES | DEPLOY
+
+
+def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> tuple[State | None, World]:
+    """State and world. Raises StateError if the state cannot be trusted, CloudError if a read fails."""
+    if signal.wake is Wake.IGNORED:
+        return None, World()
+    text, lever = cloud.parameters()
+    state, world = loads(text), World(lever=lever)
+    needs = _needs(signal, state)
+    if Need.ALARM in needs:
+        world = replace(world, alarm=cloud.alarm())
+        if signal.wake is Wake.ALARM_LIT and not world.lit and not state.unfinished:
+            return state, world
+    if Need.GROUP in needs:
+        world = replace(world, group=cloud.group())
+    if Need.BOXES in needs:
+        if ids := tuple(box.id for box in world.alive):
+            world = replace(world, instances=cloud.instances(ids))
+        world = replace(world, health=cloud.target_health())
+    if Need.DEPLOY in needs:
+        world = replace(world, deploying=cloud.stack_in_progress())
+    if Need.REFRESHES in needs:
+        world = replace(world, refreshes=cloud.refreshes())
+    if signal.wake is Wake.SCAN and policy.wants_scores(state, settings, now):
+        zones = cloud.zone_ids()
+        ours = {zones[name] for name in world.seen_group.zones if name in zones}
+        world = replace(world, scores={zone: score for zone, score in cloud.scores().items() if zone in ours})
+    return state, world
+
+
+def _needs(signal: Signal, state: State) -> Need:
+    match signal.wake:
+        case Wake.PROBE:
+            return Need.GROUP | Need.DEPLOY | Need.REFRESHES
+        case _ if state.unfinished:
+            return Need.GUARDS
+        case Wake.ALARM_LIT:
+            return Need.GUARDS if state.armed else Need.NOTHING
+        case Wake.SCAN:
+            return Need.GROUP if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
+        case Wake.ALARM_OK | Wake.LAUNCHED | Wake.TERMINATED | Wake.REFRESH_ENDED:
+            return Need.GROUP | Need.BOXES | Need.DEPLOY | Need.REFRESHES if state.rearm_from else Need.NOTHING
+        case Wake.LAUNCH_FAILED | Wake.INTERRUPTION | Wake.REBALANCE:
+            return Need.GROUP
+        case Wake.PIN | Wake.ARM:
+            return Need.GROUP | Need.BOXES | Need.DEPLOY
+        case _:
+            return Need.NOTHING

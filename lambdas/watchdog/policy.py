@@ -1,0 +1,338 @@
+"""Step 3, decide: the whole policy in one place, pure. From signal, world, state, settings and now to one Decision.
+
+Nothing here calls AWS or reads a clock. The reason of a decision becomes the log line and the mail.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import assert_never
+
+from fleet import names
+from fleet.settings import Settings
+from lambdas.watchdog.cloud import Alarm
+from lambdas.watchdog.signals import Signal, Wake
+from lambdas.watchdog.state import Kind, Mode, State, Transition
+from lambdas.watchdog.world import World
+
+NO_ALARM = "the alarm does not exist, so nothing wakes the watchdog: deploy again"
+
+
+class Action(StrEnum):
+    """What one decision comes to."""
+
+    IGNORED = "ignored"  # not for this watchdog
+    RECORDED = "recorded"  # noted, perhaps remembered; a later policy may act on it
+    NOTHING = "nothing"  # the work is done, or there is none
+    SKIPPED = "skipped"  # a failover that a guard holds back; the scan tries again
+    REFUSED = "refused"  # something else that a rule holds back
+    TRANSITION = "transition"  # `Decision.state` says which
+    FINISH = "finish"  # the transition that an earlier invocation began
+    REFRESH = "refresh"  # the re-arm's roll, once the lever is down
+    PROBE = "probe"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`state` is written before anything else is done; None leaves it as it is."""
+
+    action: Action
+    reason: str
+    detail: str = ""
+    state: State | None = None
+    suspend_rebalance: bool = False
+    problem: str = ""  # raised once everything else is done
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether the same invocation looks and decides again: after a finish, and after the re-arm's flip."""
+        return self.action is Action.FINISH or self.name == Kind.REARM
+
+    @property
+    def name(self) -> str:
+        """For the record: the transition's kind, or the action."""
+        unfinished = self.state.unfinished if self.state and self.action is Action.TRANSITION else None
+        return str(unfinished.kind if unfinished else self.action)
+
+
+def decide(signal: Signal, world: World, state: State | None, settings: Settings, now: datetime) -> Decision:
+    """One decision; `state` is None only for a signal that is ignored."""
+    now = now.replace(microsecond=0)
+    if state is None or signal.wake is Wake.IGNORED:
+        return Decision(Action.IGNORED, signal.detail)
+    if signal.wake is Wake.PROBE:
+        return _probe(world, state)
+    if state.unfinished:
+        return _finish(state.unfinished, signal, world, state, settings, now)
+    match signal.wake:
+        case Wake.ALARM_LIT:
+            return _alarm(world, state, settings, now)
+        case Wake.SCAN:
+            return _scan(world, state, settings, now)
+        case Wake.LAUNCHED:
+            return _launched(signal, world, state, settings, now)
+        case Wake.LAUNCH_FAILED:
+            return _launch_failed(signal, world, state, settings, now)
+        case Wake.ALARM_OK | Wake.TERMINATED | Wake.REFRESH_ENDED:
+            return _advance(world, state, settings, now) or _recorded(signal)
+        case Wake.INTERRUPTION | Wake.REBALANCE:
+            ours = any(box.id == signal.box for box in world.seen_group.boxes)
+            return _recorded(signal) if ours else Decision(Action.IGNORED, f"{signal.box} is not of this fleet")
+        case Wake.PIN:
+            return _pin(signal, state, now)
+        case Wake.ARM:
+            return _arm(signal, world, state, now)
+        case _:
+            assert_never(signal.wake)
+
+
+# --- failover ---------------------------------------------------------------------------------------------------
+
+
+def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    if not state.armed:
+        return Decision(Action.NOTHING, f"already {state.mode}")
+    if world.alarm is None:
+        return Decision(Action.SKIPPED, NO_ALARM, problem=NO_ALARM)
+    if skip := _guard(world.alarm, world, state, settings, now):
+        return skip
+    recent = _recent_failovers(state, settings, now)[-settings.watchdog.valve_failovers :]
+    new = replace(
+        state, mode=Mode.FAILOVER, since=now, failovers=(*recent, now), cooldown_from=now, streak=0, rearm_from=None
+    )
+    why = f"no healthy target, alarm lit for {_seconds(now - world.alarm.since)} s"
+    return _transition(new, Kind.FAILOVER, now, why + (", during a re-arm" if state.rearm_from else ""))
+
+
+def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
+    """What holds a failover back, in this order; None lets it pass."""
+    limits = settings.watchdog
+    if not world.lit:
+        return Decision(Action.SKIPPED, f"the alarm is {alarm.state} now")
+    lit = now - (max(alarm.since, state.rearm_from) if state.rearm_from else alarm.since)
+    capped = lit >= timedelta(seconds=limits.skip_cap_seconds)
+    numbers = f"alarm lit for {_seconds(lit)} s, skip cap {limits.skip_cap_seconds} s"
+    young = world.young(settings, now, ever_launched=state.launched_at is not None)
+    if young and not capped:
+        return Decision(Action.SKIPPED, names.LINE_SKIPPED_YOUNG, f"{young}; {numbers}")
+    if state.rearm_from and alarm.since <= state.rearm_from and not capped:
+        return Decision(Action.SKIPPED, f"failover skipped: the re-arm is the recovery in progress, {numbers}")
+    if world.healthy:
+        return Decision(Action.SKIPPED, f"failover skipped: {', '.join(world.healthy)} answers now")
+    if world.deploying and not capped:
+        return Decision(Action.SKIPPED, f"failover skipped: a deploy is in progress, {numbers}")
+    return None
+
+
+def _finish(
+    unfinished: Transition, signal: Signal, world: World, state: State, settings: Settings, now: datetime
+) -> Decision:
+    """What was begun comes first. Only a failover that is due takes its place: it moves the same levers."""
+    if unfinished.kind is not Kind.FAILOVER and state.armed and signal.wake in {Wake.ALARM_LIT, Wake.SCAN}:
+        failover = _alarm(world, state, settings, now)
+        if failover.action is Action.TRANSITION:
+            return failover
+    return Decision(Action.FINISH, f"finish {unfinished.kind} of {unfinished.at:%H:%M:%S}", state=state)
+
+
+# --- scan -------------------------------------------------------------------------------------------------------
+
+
+def _scan(world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    decision = _scan_mode(world, state, settings, now)
+    suspend = "AZRebalance" not in world.seen_group.suspended
+    missing = world.alarm is None and state.mode is not Mode.PINNED
+    return replace(decision, suspend_rebalance=suspend, problem=NO_ALARM if missing else "")
+
+
+def _scan_mode(world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    if state.mode is Mode.PINNED:
+        return Decision(Action.NOTHING, names.LINE_PINNED, "" if world.agrees(100) else _disagreement(world, state))
+    skipped = _alarm(world, state, settings, now) if world.lit and state.armed else None
+    if skipped and skipped.action is Action.TRANSITION:
+        return skipped
+    if state.rearm_from and (step := _advance(world, state, settings, now)) and step.action is not Action.NOTHING:
+        return step
+    if not world.agrees(state.expected_lever):
+        if busy := _busy(world):
+            return Decision(Action.REFUSED, f"{_disagreement(world, state)}; repaired later: {busy}")
+        return _transition(state, Kind.REPAIRED, now, _disagreement(world, state))
+    if skipped:
+        return skipped
+    if state.armed:
+        return Decision(Action.NOTHING, f"{state.mode}; nothing to do")
+    return _rearm(world, state, settings, now)
+
+
+def _rearm(world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    """On-demand after a failover: valve, cooldown, streak, then back to spot."""
+    limits = settings.watchdog
+    if len(recent := _recent_failovers(state, settings, now)) >= limits.valve_failovers:
+        new = replace(state, mode=Mode.PINNED, since=now, streak=0)
+        return _transition(
+            new, Kind.GAVE_UP, now, f"{len(recent)} failovers in {limits.valve_window_seconds // 3600} h"
+        )
+    if state.cooldown_from and _cooling(state, settings, now):
+        cause = "failover" if state.cooldown_from in state.failovers else "the re-arm fell back"
+        elapsed = _seconds(now - state.cooldown_from)
+        return Decision(Action.REFUSED, f"{elapsed} s since {cause}, cooldown {limits.cooldown_seconds} s")
+    if state.scored_at and _just_scored(state, settings, now):
+        return Decision(
+            Action.REFUSED,
+            f"{_seconds(now - state.scored_at)} s since the last score, streak {state.streak} of {limits.rearm_streak}",
+        )
+    zone = max(world.scores, key=lambda zone: world.scores[zone], default="no zone")
+    score = world.scores.get(zone, 0)
+    streak = min(state.streak + 1, limits.rearm_streak) if score >= limits.rearm_score else 0
+    new = replace(state, streak=streak, scored_at=now)
+    numbers = f"score {score} in {zone} ({limits.rearm_score} needed), streak {streak} of {limits.rearm_streak}"
+    busy = _busy(world)
+    if "Launch" in world.seen_group.suspended:
+        busy = "Launch is suspended; arm resumes it"
+    if streak < limits.rearm_streak or busy:
+        return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
+    return _transition(replace(new, streak=0, rearm_from=now, since=now), Kind.REARM, now, numbers)
+
+
+def _advance(world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
+    """The next step of the re-arm phase; None if there is none under way."""
+    if state.rearm_from is None:
+        return None
+    limits, elapsed = settings.watchdog, _seconds(now - state.rearm_from)
+    spot = [box for box in world.alive if (i := world.instances.get(box.id)) and i.spot]
+    old = [box for box in world.alive if (i := world.instances.get(box.id)) and not i.spot]
+    old = old[settings.capacity.on_demand_base :]
+    serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
+    ours = [refresh for refresh in world.refreshes if refresh.id == state.refresh_id]
+    if serving and not old:
+        new = replace(state, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None)
+        return _transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
+    failed = [f"instance refresh {refresh.status}" for refresh in ours if refresh.failed]
+    if failed or elapsed >= limits.rearm_timeout_seconds:
+        new = replace(state, since=now, rearm_from=None, streak=0, cooldown_from=now)
+        why = failed[0] if failed else f"no spot box took over in {elapsed} s, limit {limits.rearm_timeout_seconds} s"
+        return _transition(new, Kind.FELL_BACK, now, why)
+    if old and not spot and state.refresh_id is None and not world.deploying:
+        return Decision(Action.REFRESH, f"roll {len(old)} on-demand boxes, launch first")
+    phase = "old box leaving" if serving else "successor launching" if spot else "flipped"
+    return Decision(Action.NOTHING, f"re-arm: {phase}, {elapsed} s of {limits.rearm_timeout_seconds} s")
+
+
+# --- events of the group ----------------------------------------------------------------------------------------
+
+
+def _launched(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    at = signal.at or now
+    new = replace(
+        state,
+        launched_at=max(state.launched_at or at, at),
+        abandoned=tuple((box, when) for box, when in state.abandoned if when > at),
+        dry_at=None if state.dry_at and state.dry_at <= at else state.dry_at,
+    )
+    step = _advance(world, new, settings, now) or _recorded(signal)
+    return step if step.state or new == state else replace(step, state=new)
+
+
+def _launch_failed(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    at, group, limit = signal.at or now, world.seen_group, settings.watchdog.boot_loop_launches
+    noted = _recorded(signal)
+    if state.launched_at and at <= state.launched_at:
+        return noted
+    if signal.abandoned:
+        if signal.box in dict(state.abandoned):
+            return noted
+        new = replace(state, abandoned=(*state.abandoned, (signal.box, at))[-limit:])
+        if len(new.abandoned) >= limit and "Launch" not in group.suspended:
+            return _transition(new, Kind.BOOT_LOOP, now, f"{limit} launches running were abandoned")
+        return replace(noted, state=new)
+    ours = signal.began and (state.since is None or signal.began >= state.since)
+    short = len(world.alive) < group.desired and group.on_demand_percentage == 100 == state.expected_lever
+    if ours and short and state.dry_at is None:
+        return _transition(replace(state, dry_at=at), Kind.DRY, now, signal.detail)
+    return noted
+
+
+# --- operators --------------------------------------------------------------------------------------------------
+
+
+def _pin(signal: Signal, state: State, now: datetime) -> Decision:
+    if state.mode is Mode.PINNED:
+        return Decision(Action.NOTHING, "already pinned")
+    new = replace(state, mode=Mode.PINNED, since=now, rearm_from=None, streak=0)
+    return _transition(new, Kind.PINNED, now, _by(signal))
+
+
+def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
+    """Clears what keeps the scan from re-arming; never flips by itself."""
+    stopped = "Launch" in world.seen_group.suspended or state.abandoned
+    if state.armed:
+        if not stopped:
+            return Decision(Action.NOTHING, "a re-arm is under way" if state.rearm_from else f"already {state.mode}")
+        return _transition(replace(state, abandoned=()), Kind.ARMED, now, _by(signal))
+    if state.mode is Mode.FAILOVER and not (stopped or state.failovers or state.cooldown_from):
+        return Decision(Action.NOTHING, "armed already: the next good scores re-arm")
+    new = replace(
+        state, mode=Mode.FAILOVER, since=now, failovers=(), cooldown_from=None, streak=0, scored_at=None, abandoned=()
+    )
+    return _transition(new, Kind.ARMED, now, _by(signal))
+
+
+def _probe(world: World, state: State) -> Decision:
+    if state.unfinished:
+        return Decision(Action.REFUSED, f"probe refused: {state.unfinished.kind} is unfinished")
+    if busy := _busy(world):
+        return Decision(Action.REFUSED, f"probe refused: {busy}")
+    return Decision(Action.PROBE, f"sent the group its own {world.percentage} % again")
+
+
+# --- rules used twice -------------------------------------------------------------------------------------------
+
+
+def wants_scores(state: State, settings: Settings, now: datetime) -> bool:
+    """Whether a scan gets as far as the placement score."""
+    waits = _cooling(state, settings, now) or _just_scored(state, settings, now)
+    valve = len(_recent_failovers(state, settings, now)) >= settings.watchdog.valve_failovers
+    return state.mode is Mode.FAILOVER and not (state.armed or state.unfinished or waits or valve)
+
+
+def _cooling(state: State, settings: Settings, now: datetime) -> bool:
+    return state.cooldown_from is not None and _seconds(now - state.cooldown_from) < settings.watchdog.cooldown_seconds
+
+
+def _just_scored(state: State, settings: Settings, now: datetime) -> bool:
+    """A repeated scan does not make a streak: scores count when they are at least half a scan apart."""
+    return state.scored_at is not None and _seconds(now - state.scored_at) < settings.watchdog.scan_seconds // 2
+
+
+def _recent_failovers(state: State, settings: Settings, now: datetime) -> tuple[datetime, ...]:
+    window = timedelta(seconds=settings.watchdog.valve_window_seconds)
+    return tuple(at for at in state.failovers if now - at <= window)
+
+
+def _busy(world: World) -> str:
+    """What else is changing the group now."""
+    if world.deploying:
+        return "a deploy is in progress"
+    return next(
+        (f"instance refresh {refresh.id} is {refresh.status}" for refresh in world.refreshes if refresh.active), ""
+    )
+
+
+def _disagreement(world: World, state: State) -> str:
+    return f"parameter {world.lever}, group {world.percentage}: {state.mode} expects {state.expected_lever}"
+
+
+def _transition(state: State, kind: Kind, now: datetime, why: str) -> Decision:
+    return Decision(Action.TRANSITION, why, state=state.begin(kind, now, why))
+
+
+def _recorded(signal: Signal) -> Decision:
+    return Decision(Action.RECORDED, " ".join(filter(None, [signal.wake, signal.box, signal.detail])))
+
+
+def _by(signal: Signal) -> str:
+    return f"by {signal.who or 'an operator'}: {signal.detail or 'no reason given'}"
+
+
+def _seconds(span: timedelta) -> int:
+    return int(span.total_seconds())

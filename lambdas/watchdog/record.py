@@ -1,0 +1,52 @@
+"""Step 5, report: one structured record per invocation, the `decision` event of `fleet.events`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lambdas.watchdog.policy import Action, Decision
+from lambdas.watchdog.signals import Signal
+from lambdas.watchdog.state import State
+from lambdas.watchdog.world import World
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Trace:
+    """Collects what one invocation saw, decided and did."""
+
+    signal: Signal
+    world: World = field(default_factory=World)
+    state: State | None = None
+    decisions: list[Decision] = field(default_factory=list)
+    outcome: str = "done"
+
+    def saw(self, state: State | None, world: World) -> None:
+        self.state, self.world = state, world
+
+    def record(self) -> Record:
+        """JSON-ready. `action` is the signal's own decision; `also` what came before or after it."""
+        main = next((d for d in self.decisions if d.action is not Action.FINISH), None)
+        main = main or (self.decisions[-1] if self.decisions else Decision(Action.NOTHING, "no decision"))
+        also = [f"{d.name}: {d.reason}" for d in self.decisions if d is not main]
+        signal = {
+            "wake": self.signal.wake,
+            "at": self.signal.at and self.signal.at.isoformat(),
+            "box": self.signal.box,
+            "who": self.signal.who,
+            "detail": self.signal.detail,
+        }
+        raw = {
+            "signal": {key: str(value) for key, value in signal.items() if value},
+            "world": self.world.summary(),
+            "action": main.name,
+            "reason": main.reason,
+            "detail": main.detail,
+            "also": also,
+            "outcome": self.outcome,
+            "mode": self.state and str(self.state.mode),
+            "rearming": bool(self.state and self.state.rearm_from),
+            "streak": self.state and self.state.streak,
+            "owed_mails": self.state and len(self.state.owed),
+        }
+        return {key: value for key, value in raw.items() if value not in (None, "", [], False)}

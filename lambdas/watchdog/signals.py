@@ -1,0 +1,115 @@
+"""Step 1, parse: turns what woke the watchdog (EventBridge event, schedule, operator) into one Signal; never raises."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+
+from fleet import names
+
+
+class Wake(StrEnum):
+    """Why the watchdog was woken."""
+
+    ALARM_LIT = "alarm-lit"
+    ALARM_OK = "alarm-ok"
+    SCAN = "scan"
+    LAUNCHED = "launched"
+    LAUNCH_FAILED = "launch-failed"
+    TERMINATED = "terminated"
+    REFRESH_ENDED = "refresh-ended"
+    INTERRUPTION = "interruption"
+    REBALANCE = "rebalance"
+    PIN = "pin"
+    ARM = "arm"
+    PROBE = "probe"
+    IGNORED = "ignored"
+
+
+@dataclass(frozen=True)
+class Signal:
+    """One wake-up. `at` is the event's own time; `began` the start of a launch that failed."""
+
+    wake: Wake
+    detail: str = ""  # the event's words: why ignored, why a launch failed, how a refresh ended, an operator's why
+    at: datetime | None = None
+    began: datetime | None = None
+    box: str = ""  # instance id, where the event names one
+    who: str = ""  # operator
+
+    @property
+    def abandoned(self) -> bool:
+        """A launch that got its box, which then never came into service (its launch hook gave it up)."""
+        return self.wake is Wake.LAUNCH_FAILED and bool(self.box) and "abandon" in self.detail.lower()
+
+
+COMMANDS = {"scan": Wake.SCAN, "pin": Wake.PIN, "arm": Wake.ARM, "probe": Wake.PROBE}
+
+GROUP_EVENTS = {
+    "EC2 Instance Launch Successful": Wake.LAUNCHED,
+    "EC2 Instance Launch Unsuccessful": Wake.LAUNCH_FAILED,
+    "EC2 Instance Terminate Successful": Wake.TERMINATED,
+    "EC2 Auto Scaling Instance Refresh Succeeded": Wake.REFRESH_ENDED,
+    "EC2 Auto Scaling Instance Refresh Failed": Wake.REFRESH_ENDED,
+    "EC2 Auto Scaling Instance Refresh Cancelled": Wake.REFRESH_ENDED,
+}
+
+BOX_EVENTS = {
+    "EC2 Spot Instance Interruption Warning": Wake.INTERRUPTION,
+    "EC2 Instance Rebalance Recommendation": Wake.REBALANCE,
+}
+
+
+def parse(event: Any, fleet: str) -> Signal:
+    """The signal in `event` for the fleet of that name; whatever is not understood is IGNORED with its reason."""
+    try:
+        if "command" in event:
+            return _command(event)
+        return _event(event["source"], event["detail-type"], event["detail"], event, fleet)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        return _ignored(f"not an event of a known shape ({type(error).__name__}: {error})")
+
+
+def _command(event: dict[str, Any]) -> Signal:
+    wake = COMMANDS.get(event["command"])
+    if wake is None:
+        return _ignored(f"unknown command {event['command']!r}; known: {', '.join(COMMANDS)}")
+    return Signal(wake, detail=_line(event.get("why", "")), who=_line(event.get("who", "")))
+
+
+def _event(source: str, kind: str, detail: dict[str, Any], event: dict[str, Any], fleet: str) -> Signal:
+    at = _time(event["time"])
+    if source == "aws.cloudwatch" and kind == "CloudWatch Alarm State Change":
+        if detail["alarmName"] != names.no_healthy_target_alarm(fleet):
+            return _ignored(f"alarm {detail['alarmName']} is not this fleet's")
+        match detail["state"]["value"]:
+            case "ALARM":
+                return Signal(Wake.ALARM_LIT, at=at)
+            case "OK":
+                return Signal(Wake.ALARM_OK, at=at)
+            case value:
+                return _ignored(f"alarm state {value}")
+    if source == "aws.autoscaling" and kind in GROUP_EVENTS:
+        if detail["AutoScalingGroupName"] != names.group(fleet):
+            return _ignored(f"group {detail['AutoScalingGroupName']} is not this fleet's")
+        wake = GROUP_EVENTS[kind]
+        began = _time(detail["StartTime"]) if wake is Wake.LAUNCH_FAILED else None
+        words = kind if wake is Wake.REFRESH_ENDED else _line(detail.get("StatusMessage") or "")
+        return Signal(wake, detail=words, at=at, began=began, box=detail.get("EC2InstanceId") or "")
+    if source == "aws.ec2" and kind in BOX_EVENTS:
+        return Signal(BOX_EVENTS[kind], at=at, box=detail["instance-id"])
+    return _ignored(f"{source} / {kind}")
+
+
+def _ignored(why: str) -> Signal:
+    return Signal(Wake.IGNORED, detail=_line(why))
+
+
+def _time(text: str) -> datetime:
+    at = datetime.fromisoformat(text)
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _line(text: Any) -> str:
+    """One printable line of an outsider's text."""
+    return "".join(char if char.isprintable() else " " for char in str(text))[:200].strip()

@@ -1,0 +1,111 @@
+"""What the watchdog sees of AWS at one moment, as plain data; what was not read for a signal stays at its default."""
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from fleet import names
+from fleet.settings import Settings
+from lambdas.watchdog.cloud import Alarm, Box, Group, Instance, Refresh
+
+LAUNCHING = {"Pending", "Pending:Wait", "Pending:Proceed"}
+ALIVE = LAUNCHING | {"InService"}
+HELD = "Pending:Wait"
+
+
+@dataclass(frozen=True)
+class World:
+    """One look at the fleet."""
+
+    lever: str | None = None
+    alarm: Alarm | None = None
+    group: Group | None = None
+    instances: dict[str, Instance] = field(default_factory=dict)
+    health: dict[str, str] = field(default_factory=dict)
+    deploying: bool = False
+    refreshes: tuple[Refresh, ...] = ()
+    scores: dict[str, int] = field(default_factory=dict)  # per zone id of the group
+
+    @property
+    def seen_group(self) -> Group:
+        """The group, where the signal needs it; a LookupError is a mistake of ours in `observe`."""
+        if self.group is None:
+            raise LookupError("the group was not read for this signal")
+        return self.group
+
+    @property
+    def lit(self) -> bool:
+        """Whether the alarm is really lit now."""
+        return self.alarm is not None and self.alarm.state == "ALARM"
+
+    @property
+    def alive(self) -> tuple[Box, ...]:
+        """Boxes that launch or serve; those on their way out are left aside."""
+        return tuple(box for box in self.group.boxes if box.lifecycle in ALIVE) if self.group else ()
+
+    @property
+    def healthy(self) -> tuple[str, ...]:
+        """Targets that answer now."""
+        return tuple(target for target, health in self.health.items() if health == "healthy")
+
+    @property
+    def percentage(self) -> int | None:
+        """The group's live on-demand percentage."""
+        return self.group.on_demand_percentage if self.group else None
+
+    def agrees(self, expected_lever: int) -> bool:
+        """Whether parameter and group both show what the state expects."""
+        return self.lever == str(expected_lever) and self.percentage == expected_lever
+
+    def young(self, settings: Settings, now: datetime, *, ever_launched: bool) -> str:
+        """Which box is a recovery in progress, and why; empty if none is (definitions: FLEET.md section 2)."""
+        for box in self.alive:
+            instance = self.instances.get(box.id)
+            if instance is None:
+                return f"{box.id} is too new for EC2 to know it"
+            budget = _budget_seconds(box, instance, settings)
+            age = (now - instance.launched_at).total_seconds()
+            if age < budget:
+                return f"{box.id} is {age:.0f} s old, grace {budget} s"
+        if self.group and not ever_launched:
+            age, budget = (now - self.group.created_at).total_seconds(), settings.boot.cold_budget_seconds
+            if age < budget:
+                return f"the group never served and is {age:.0f} s old, cold boot {budget} s"
+        return ""
+
+    def overdue(self, settings: Settings, now: datetime) -> tuple[str, ...]:
+        """Boxes held by their launch hook for longer than grace, which do not answer."""
+        grace = timedelta(seconds=settings.watchdog.grace_seconds)
+        return tuple(
+            box.id
+            for box in self.alive
+            if box.lifecycle == HELD
+            and box.id not in self.healthy
+            and (instance := self.instances.get(box.id))
+            and now - instance.launched_at >= grace
+        )
+
+    def summary(self) -> dict[str, Any]:
+        """For the decision record: only what was read."""
+        raw = {
+            "lever": self.lever,
+            "alarm": self.alarm and {"state": self.alarm.state, "since": self.alarm.since.isoformat()},
+            "percentage": self.percentage,
+            "boxes": {box.id: self._describe(box) for box in self.group.boxes} if self.group else None,
+            "healthy": list(self.healthy) if self.health else None,
+            "deploying": self.deploying or None,
+            "refresh": self.refreshes[0].status if self.refreshes else None,
+            "scores": self.scores or None,
+        }
+        return {key: value for key, value in raw.items() if value is not None}
+
+    def _describe(self, box: Box) -> str:
+        instance = self.instances.get(box.id)
+        kind = "" if instance is None else " spot" if instance.spot else " on-demand"
+        return f"{box.lifecycle}{kind} {box.instance_type} {self.health.get(box.id, '')}".rstrip()
+
+
+def _budget_seconds(box: Box, instance: Instance, settings: Settings) -> int:
+    if box.lifecycle != HELD:
+        return settings.watchdog.grace_seconds
+    return settings.boot.cold_budget_seconds if instance.boot == names.BOOT_COLD else settings.boot.warm_budget_seconds
