@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-PATH = Path("/etc/fleet/box.json")
+import paths
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Box:
     wedge_confirm_seconds: float = 60.0
 
 
-def load(path: Path = PATH) -> Box:
+def load(path: Path = paths.BOX_JSON) -> Box:
     """Read box.json. Unknown or missing keys raise TypeError naming them: a half-understood box must not boot."""
     raw = json.loads(path.read_text())
     for name in ("engine", "gguf", "modelfile"):

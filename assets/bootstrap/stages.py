@@ -24,7 +24,7 @@ STAGES = (
     Stage("register", ("gate",), 120),
     Stage("store", ("gate",), 60),
     Stage("plan", ("gate",), 60),
-    Stage("engine", ("store",), 120),
+    Stage("engine", ("store", "plan"), 120),
     Stage("serve", ("engine",), 60),
     Stage("restore", ("store", "plan"), 450),
     Stage("import", ("restore", "serve"), 1000),

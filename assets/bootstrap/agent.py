@@ -1,0 +1,138 @@
+"""The drain agent: polls instance metadata and acts on notices, for the whole life of the box (fleet-agent.service).
+
+interruption notice        drain inside what is left of its two minutes, then leave (a successor launches at once)
+rebalance recommendation   reported
+target state Terminated    drain inside the drain budget, complete the termination hook
+"""
+
+import os
+import threading
+import time
+import traceback
+from datetime import datetime, timezone
+from typing import Optional
+
+import config
+import keeper
+import leave
+import names
+import notices
+import paths
+import telemetry
+from aws import Aws, AwsError
+from config import Box
+from drain import drain
+from imds import Imds, ImdsError, identity
+from log import say
+
+HOOK_SECONDS = 20.0
+
+
+class Agent:
+    """What the agent remembers between two polls."""
+
+    def __init__(self, box: Box, imds: Imds, aws: Aws) -> None:
+        self._box, self._imds, self._aws = box, imds, aws
+        self._clear_at = time.monotonic()  # when metadata last said that there is no notice
+        self._troubled: set[str] = set()
+        self._recommended: set[str] = set()
+        self._drained = False
+        self._hook_completed = False
+
+    def poll(self) -> None:
+        """One look at every path; none of them can hide another."""
+        text = self._read(notices.INTERRUPTION)
+        if text:
+            self._interrupted(text)
+        text = self._read(notices.REBALANCE)
+        if text:
+            self._recommend(text)
+        if self._read(notices.LIFECYCLE) == notices.TERMINATED:
+            self._terminating()
+
+    def _read(self, path: str) -> Optional[str]:
+        try:
+            text = self._imds.get(path)
+        except ImdsError as error:
+            if path not in self._troubled:
+                say(f"{error}")
+            self._troubled.add(path)
+            return None
+        if path in self._troubled:
+            self._troubled.remove(path)
+            say(f"metadata is back: {path}")
+        if path == notices.INTERRUPTION and text is None:
+            self._clear_at = time.monotonic()
+        return text.strip() if text else None
+
+    def _interrupted(self, text: str) -> None:
+        if self._drained:
+            return None
+        since_clear = time.monotonic() - self._clear_at
+        notice = notices.interruption(text, datetime.now(timezone.utc), since_clear)
+        if notice is None:
+            return say("metadata: an interruption notice that is none")
+        self._drained = True
+        paths.mark(paths.NOTICE, notice.action)
+        say(f"NOTICE {notice.action} in {notice.seconds_left:.0f} s")
+        age = notices.NOTICE_SECONDS - notice.seconds_left
+        drain(self._box, self._aws, f"interruption notice ({notice.action})", notice.seconds_left, age)
+        telemetry.put(self._aws, [telemetry.metric(self._box, names.METRIC_INTERRUPTIONS, 1, "Count")], 1.0)
+        return leave.request("interruption notice")
+
+    def _recommend(self, text: str) -> None:
+        stamp = notices.recommended_at(text)
+        if stamp is None or stamp in self._recommended:
+            return
+        self._recommended.add(stamp)
+        say(f"REBALANCE recommended at {stamp}")
+        data = [telemetry.metric(self._box, names.METRIC_REBALANCE_RECOMMENDATIONS, 1, "Count")]
+        threading.Thread(target=telemetry.put, args=(self._aws, data), daemon=True).start()
+
+    def _terminating(self) -> None:
+        box = self._box
+        if not self._drained:
+            self._drained = True
+            say("NOTICE the group ends this box")
+            paths.mark(paths.NOTICE, "planned")
+            drain(box, self._aws, "planned termination", box.drain_budget_seconds + box.safety_margin_seconds, 0.0)
+        if self._hook_completed:
+            return
+        try:
+            self._aws.complete_hook(names.TERMINATION_HOOK, "CONTINUE", HOOK_SECONDS)
+            self._hook_completed = True
+            say("termination hook completed")
+        except AwsError as error:
+            say(f"termination hook not completed: {error}")  # tried again at the next poll
+
+
+def _keep(box: Box) -> None:
+    """A keeper that fails takes the agent with it: systemd starts both again."""
+    try:
+        keeper.keep(box)
+    except Exception:
+        say(f"keeper: {traceback.format_exc()}")
+        os._exit(1)
+
+
+def main() -> None:
+    """Poll until the box is gone."""
+    box, imds = config.load(), Imds()
+    while True:
+        try:
+            instance_id = identity(imds).instance_id
+            break
+        except ImdsError as error:
+            say(f"{error}")
+            time.sleep(box.poll_seconds)
+    agent = Agent(box, imds, Aws(box, instance_id))
+    threading.Thread(target=_keep, args=(box,), daemon=True).start()
+    say("agent: watching for notices")
+    while True:
+        started = time.monotonic()
+        agent.poll()
+        time.sleep(max(0.0, started + box.poll_seconds - time.monotonic()))
+
+
+if __name__ == "__main__":
+    main()

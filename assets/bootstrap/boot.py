@@ -1,0 +1,235 @@
+"""Boots the box: runs the declared stages as early as they can; exits non-zero if it cannot serve (fleet-boot.service).
+
+A failure only writes down why: systemd then starts fleet-leave.service, as it does when this program dies.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Optional
+
+import cache
+import config
+import disk
+import engine
+import gate
+import graph
+import names
+import paths
+import telemetry
+import warm
+from aws import Aws, AwsError
+from config import Box
+from download import DamagedError, Item, download
+from graph import Detail
+from imds import Identity, Imds, identity
+from log import say, uptime
+from s3 import Bucket
+from stages import STAGES
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MOST_BEFORE_KERNEL_SECONDS = 300.0  # launch to kernel takes 15 to 90 s; more is a wall clock that is off
+ENGINE_ENVIRONMENT = paths.RUN / "engine.env"
+
+
+class Boot:
+    """One boot. Every declared stage is the method of its name; it returns details, or None for nothing to do."""
+
+    def __init__(self, box: Box, imds: Imds, who: Identity) -> None:
+        self._box, self._who = box, who
+        self._aws = Aws(box, who.instance_id)
+        self._bucket = Bucket(box.bucket, box.region, imds)
+        self._plan: Optional[cache.Plan] = None
+        self._warm = True
+        self._cache_damaged = False
+        self._before_kernel = before_kernel_seconds(who.launched_at, datetime.now(timezone.utc), uptime())
+
+    def deadline(self) -> float:
+        """When the boot's budget ends, in uptime; the budget counts from the launch."""
+        budget = self._box.warm_budget_seconds if self._warm else self._box.cold_budget_seconds
+        return budget - self._before_kernel
+
+    def gate(self) -> Detail:
+        gate.set_state(gate.CLOSED, self._box.port)
+        return {}
+
+    def agent(self) -> Detail:
+        subprocess.run(["systemctl", "start", "fleet-agent.service"], check=True, capture_output=True, text=True)
+        return {}
+
+    def telemetry(self) -> Detail:
+        return telemetry.start_agent(self._box)
+
+    def register(self) -> Detail:
+        self._aws.register(budget("register"))
+        return {}
+
+    def store(self) -> Detail:
+        return {"how": disk.prepare().replace(" ", "-")}
+
+    def plan(self) -> Detail:
+        self._plan = cache.plan(self._box, self._bucket)
+        self._turn(self._plan.warm)
+        return {"boot": names.BOOT_WARM if self._warm else names.BOOT_COLD}
+
+    def engine(self) -> Detail:
+        artifact, tarball = self._box.engine, paths.ENGINE / "engine.tar"
+        known = self._found().artifacts[artifact.key]
+        count = download(self._bucket, [Item(artifact.key, tarball, known.size, known.etag, artifact.sha256)])
+        engine.unpack(tarball)
+        return {"bytes": count}
+
+    def serve(self) -> Detail:
+        ENGINE_ENVIRONMENT.write_text("".join(f"{k}={v}\n" for k, v in engine.environment(self._box).items()))
+        engine.start(self._box, budget("serve"))
+        return {}
+
+    def restore(self) -> Detail:
+        found = self._found()
+        if found.warm:
+            try:
+                return {"bytes": cache.restore(self._box, self._bucket, found.manifest)}
+            except DamagedError as error:
+                say(f"the cache is damaged, booting cold: {error}")
+                self._cache_damaged = True
+                self._turn(warm=False)
+        return {"bytes": cache.fetch_sources(self._box, self._bucket, found), "boot": names.BOOT_COLD}
+
+    def import_(self) -> Detail:
+        if self._warm:
+            return None
+        engine.create(self._box.model, cache.source(self._box.modelfile.key))
+        return {}
+
+    def warm(self) -> Detail:
+        warm.warm(self._box, budget("warm"))
+        return {}
+
+    def open(self) -> Detail:
+        gate.set_state(gate.OPEN, self._box.port)
+        paths.mark(paths.OPENED)
+        return {}
+
+    def healthy(self) -> Detail:
+        while self._aws.target_state(budget("healthy")) != "healthy":
+            time.sleep(self._box.health_poll_seconds)
+        return {}
+
+    def complete(self) -> Detail:
+        self._aws.complete_hook(names.LAUNCH_HOOK, "CONTINUE", budget("complete"))
+        paths.mark(paths.COMPLETED)
+        return {}
+
+    def prime(self) -> Detail:
+        if self._warm:
+            return None
+        return {"bytes": cache.prime(self._box, self._bucket, self._aws, self._found(), trust=not self._cache_damaged)}
+
+    def run(self) -> None:
+        """Boot; raises StageError."""
+        threading.Thread(target=self._heartbeat, daemon=True).start()
+        bodies = {stage.name: getattr(self, stage.name.replace("import", "import_")) for stage in STAGES}
+        runs = graph.run(STAGES, bodies, clock=uptime, deadline=self.deadline, on_end=self._ended)
+        telemetry.report(runs, until="complete")
+        telemetry.put(self._aws, self._metrics(runs))
+        telemetry.ship(self._aws, f"{self._who.instance_id}/boot")
+
+    def _ended(self, run: graph.Run) -> None:
+        say(telemetry.bootstage(run))
+
+    def _metrics(self, runs: list[graph.Run]) -> list[dict[str, Any]]:
+        name = names.METRIC_BOOT_STAGE_SECONDS
+        data = [
+            telemetry.metric(self._box, name, run.seconds, stage=run.name) for run in runs if run.outcome == graph.DONE
+        ]
+        serving = next(run.ended for run in runs if run.name == "complete")
+        ready = serving + self._before_kernel
+        return [
+            *data,
+            telemetry.metric(self._box, name, serving, stage=names.STAGE_TOTAL),
+            telemetry.metric(self._box, names.METRIC_REPLACEMENT_READY_SECONDS, ready),
+        ]
+
+    def _found(self) -> cache.Plan:
+        if self._plan is None:
+            raise RuntimeError("a stage ran before the plan that it needs")
+        return self._plan
+
+    def _turn(self, warm: bool) -> None:
+        """Decide warm or cold, and say so on the instance: the watchdog's patience depends on it."""
+        self._warm = warm
+        threading.Thread(target=self._tag, args=(names.BOOT_WARM if warm else names.BOOT_COLD,), daemon=True).start()
+
+    def _tag(self, boot: str) -> None:
+        try:
+            self._aws.tag_boot(boot, telemetry.PATIENCE_SECONDS)
+        except AwsError as error:
+            say(f"not tagged {boot}: {error}")
+
+    def _heartbeat(self) -> None:
+        while not paths.COMPLETED.exists():
+            time.sleep(self._box.heartbeat_seconds)
+            try:
+                self._aws.heartbeat(names.LAUNCH_HOOK, telemetry.PATIENCE_SECONDS)
+            except AwsError as error:
+                say(f"no heartbeat: {error}")
+
+
+def budget(name: str) -> float:
+    """The budget of a stage, less a moment in which it can still say what failed."""
+    return next(stage.budget_seconds for stage in STAGES if stage.name == name) * 0.9
+
+
+def before_kernel_seconds(launched_at: Optional[datetime], now: datetime, up: float) -> float:
+    """From launch to kernel, by the wall clock; 0 where that cannot be right."""
+    if launched_at is None:
+        return 0.0
+    seconds = (now - launched_at).total_seconds() - up
+    return seconds if 0 <= seconds <= MOST_BEFORE_KERNEL_SECONDS else 0.0
+
+
+def second_start() -> Optional[str]:
+    """Why this machine must not boot again; None at its first start, which it remembers."""
+    current = BOOT_ID.read_text()
+    if not paths.BOOT_ID.exists():
+        paths.mark(paths.BOOT_ID, current)
+        return None
+    if paths.BOOT_ID.read_text() == current:
+        return "the boot ran before and did not finish"
+    return "rebooted: the instance store is empty"
+
+
+def main() -> int:
+    """Boot; returns the exit status."""
+    signal.signal(signal.SIGTERM, _stopped)
+    try:
+        why = second_start()
+        if why:
+            raise graph.StageError(why)
+        box, imds = config.load(), Imds()
+        boot = Boot(box, imds, identity(imds))
+        boot.run()
+        return 0
+    except graph.StageError as error:
+        why = str(error)
+    except Exception as error:
+        say(traceback.format_exc())
+        why = f"boot: {type(error).__name__}: {error}"
+    say(f"BOOT FAILED {why}")
+    paths.mark(paths.WHY, why)
+    return 1
+
+
+def _stopped(number: int, frame: object) -> None:
+    say("boot: ended by request")
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Makes the instance store usable and points `paths.STORE` at it. The boot runs it once, on an empty disk."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import paths
+
+# Names that udev gives to instance-store disks; EBS volumes are called nvme-Amazon_Elastic_Block_Store_*.
+DISKS = ("/dev/disk/by-id", "nvme-Amazon_EC2_NVMe_Instance_Storage_*")
+IMAGE_MOUNT = Path("/opt/dlami/nvme")  # where the deep-learning image mounts it (over LVM): mkfs would find it busy
+OWN_MOUNT = paths.STATE / "nvme"
+
+
+class DiskError(Exception):
+    """There is no instance store to use."""
+
+
+def prepare() -> str:
+    """Find, format if it is blank, mount; returns what was done. Raises DiskError."""
+    mount, how = _mount()
+    folder = mount / "fleet"
+    folder.mkdir(exist_ok=True)
+    paths.STORE.unlink(missing_ok=True)
+    paths.STORE.symlink_to(folder)
+    for part in (paths.MODELS / "blobs", paths.ENGINE):
+        part.mkdir(parents=True, exist_ok=True)
+    return how
+
+
+def _mount() -> tuple[Path, str]:
+    if IMAGE_MOUNT.is_mount():
+        return IMAGE_MOUNT, "reused the image's mount"
+    root, pattern = DISKS
+    disks = sorted({path.resolve() for path in Path(root).glob(pattern)}) if Path(root).is_dir() else []
+    if not disks:
+        raise DiskError("no instance store: neither a mount of the image nor a disk")
+    disk = str(disks[0])
+    for line in Path("/proc/mounts").read_text().splitlines():
+        source, target = line.split()[:2]
+        if os.path.realpath(source) == disk:
+            return Path(target), "reused a mount"
+    OWN_MOUNT.mkdir(parents=True, exist_ok=True)
+    blank = _run("blkid", "--probe", disk, accept=(0, 2)) == 2  # 2: no signature of any file system
+    if blank:
+        _run("mkfs.xfs", "-q", disk)
+    _run("mount", "-o", "noatime", disk, str(OWN_MOUNT))
+    return OWN_MOUNT, "formatted" if blank else "mounted"
+
+
+def _run(*command: str, accept: tuple[int, ...] = (0,)) -> int:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode not in accept:
+        raise DiskError(f"{command[0]}: {' '.join(done.stderr.split())}")
+    return done.returncode

@@ -1,0 +1,80 @@
+"""Takes the box out of service without cutting a stream: refuses new callers, deregisters, waits. The agent runs it."""
+
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+
+import gate
+import names
+import paths
+import streams
+import telemetry
+from aws import Aws, AwsError
+from config import Box
+from log import say
+
+SAMPLE_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Drained:
+    """How a drain ended."""
+
+    finished: int
+    cut: int
+
+
+def budget_seconds(left: float, removal: float, margin: float, cap: float) -> float:
+    """How long streams may live on: time left on the notice, less what removal took, less the margin; at most `cap`."""
+    return max(0.0, min(cap, left - removal - margin))
+
+
+def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds: float) -> Drained:
+    """Drain; `seconds_left` until the box is taken, `notice_age_seconds` since it was announced."""
+    started = time.monotonic()
+    paths.mark(paths.LEAVING, why)
+    try:
+        gate.set_state(gate.DRAINING, box.port)
+    except gate.GateError as error:
+        say(f"gate: {error}")  # the balancer is then the only one to send callers away
+    removal = time.monotonic() - started
+    budget = budget_seconds(seconds_left, removal, box.safety_margin_seconds, box.drain_budget_seconds)
+    say(f"DRAIN {why}: new connections refused after {removal * 1000:.0f} ms, budget {budget:.1f} s")
+    booting = not paths.COMPLETED.exists()
+    threading.Thread(target=_deregister, args=(aws, seconds_left), daemon=True).start()
+    if booting:
+        say("ending the boot")
+        subprocess.run(["systemctl", "stop", "fleet-boot.service"], capture_output=True, timeout=30)
+    ended = wait(box, started + removal + budget)
+    say(f"DRAINED {ended.finished} streams finished, {ended.cut} cut, {time.monotonic() - started:.1f} s")
+    data = [
+        telemetry.metric(box, names.METRIC_NOTICE_TO_DRAINING_SECONDS, notice_age_seconds + removal),
+        telemetry.metric(box, names.METRIC_STREAMS_FINISHED, ended.finished, "Count"),
+        telemetry.metric(box, names.METRIC_STREAMS_CUT, ended.cut, "Count"),
+    ]
+    telemetry.put(aws, data, patience_seconds=box.safety_margin_seconds / 3)
+    return ended
+
+
+def wait(box: Box, deadline: float) -> Drained:
+    """Wait while streams live, at most until `deadline` (monotonic); counts those that ended and those cut."""
+    known: set[str] = set()
+    while True:
+        try:
+            live = {found.peer for found in streams.connections(box.port) if found.stream}
+        except streams.StreamsError as error:
+            say(f"streams: {error}")  # unknown is not none: whoever is there keeps the whole budget
+            live = known or {"unknown"}
+        known |= live
+        if not live or time.monotonic() >= deadline:
+            return Drained(finished=len(known - live), cut=len(live))
+        time.sleep(SAMPLE_SECONDS)
+
+
+def _deregister(aws: Aws, patience_seconds: float) -> None:
+    try:
+        aws.deregister(patience_seconds)
+        say("deregistered")
+    except AwsError as error:
+        say(f"not deregistered: {error}")

@@ -1,0 +1,110 @@
+"""The engine (Ollama): installed from the store, run by its unit, asked over loopback. Used by the boot and the agent.
+
+EngineError     the engine answered something else than it should
+  SilentError   it did not answer at all
+"""
+
+import http.client
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+import paths
+from config import Box
+
+UNIT = "fleet-engine.service"
+BINARY = paths.ENGINE / "bin" / "ollama"
+ANSWER_SECONDS = 5.0  # `/api/version` and `/api/ps` answer in a millisecond
+
+
+class EngineError(Exception):
+    """The engine answered something else than it should."""
+
+
+class SilentError(EngineError):
+    """The engine did not answer."""
+
+
+def ask(
+    box: Box, method: str, path: str, body: Optional[dict[str, Any]] = None, timeout: float = ANSWER_SECONDS
+) -> dict[str, Any]:
+    """One JSON request over loopback; raises EngineError."""
+    return answer(http.client.HTTPConnection("127.0.0.1", box.port, timeout=timeout), method, path, body)
+
+
+def answer(
+    connection: http.client.HTTPConnection, method: str, path: str, body: Optional[dict[str, Any]] = None
+) -> dict[str, Any]:
+    """The same on a connection of the caller's, who may end the request by closing it."""
+    try:
+        connection.request(method, path, body=json.dumps(body) if body is not None else None)
+        response = connection.getresponse()
+        raw = json.loads(response.read() or b"{}")
+    except (OSError, http.client.HTTPException, AttributeError) as error:
+        raise SilentError(f"{path}: {error or type(error).__name__}") from None
+    except ValueError:
+        raise EngineError(f"{path}: not JSON") from None
+    finally:
+        connection.close()
+    if response.status != 200 or not isinstance(raw, dict):
+        raise EngineError(f"{path}: {response.status} {raw}")
+    return raw
+
+
+def environment(box: Box) -> dict[str, str]:
+    """What the engine's unit reads: one request at a time, the model never leaves memory."""
+    return {
+        "OLLAMA_HOST": f"0.0.0.0:{box.port}",
+        "OLLAMA_MODELS": str(paths.MODELS),
+        "OLLAMA_NUM_PARALLEL": "1",
+        "OLLAMA_KEEP_ALIVE": "-1",
+        "OLLAMA_MAX_QUEUE": "3",
+        "OLLAMA_CONTEXT_LENGTH": str(box.context_length),
+        "OLLAMA_NOPRUNE": "1",  # at its start it would delete the blobs that the restore is writing
+    }
+
+
+def unpack(tarball: Path) -> None:
+    """Unpack the engine's release beside it and drop the tarball; raises EngineError."""
+    done = subprocess.run(["tar", "-xf", str(tarball), "-C", str(paths.ENGINE)], capture_output=True, text=True)
+    tarball.unlink()
+    if done.returncode or not BINARY.is_file():
+        raise EngineError(f"engine: the tarball holds no bin/ollama {' '.join(done.stderr.split())}")
+
+
+def start(box: Box, patience_seconds: float) -> None:
+    """Start the unit and wait until the pinned version answers; raises EngineError."""
+    subprocess.run(["systemctl", "start", UNIT], check=True, capture_output=True, text=True)
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            version = ask(box, "GET", "/api/version").get("version")
+            break
+        except SilentError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+    if version != box.engine_version:
+        raise EngineError(f"engine: version {version} answers, {box.engine_version} is pinned")
+
+
+def full_name(model: str) -> str:
+    """The name under which the engine lists a model."""
+    return model if ":" in model else f"{model}:latest"
+
+
+def manifest(model: str) -> Path:
+    """Where the engine keeps the manifest of a model."""
+    name, tag = full_name(model).split(":")
+    return paths.MODELS / "manifests" / "registry.ollama.ai" / "library" / name / tag
+
+
+def create(model: str, modelfile: Path) -> None:
+    """Import a model from its Modelfile into the engine's store; raises EngineError."""
+    done = subprocess.run(
+        [str(BINARY), "create", model, "-f", str(modelfile)], cwd=modelfile.parent, capture_output=True, text=True
+    )
+    if done.returncode or not manifest(model).is_file():
+        raise EngineError(f"import: {' '.join(done.stderr.split())[-400:]}")

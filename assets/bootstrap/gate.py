@@ -1,0 +1,109 @@
+"""The port gate: who may connect to the serving port. Shut at every start of the machine, before anything listens.
+
+  closed      everyone but loopback gets a TCP reset, live connections too: a box that has not proved itself
+  draining    new connections get a TCP reset, live ones go on: a box on its way out
+  open        no rule
+
+Both address families, nft where it is there, else iptables with ip6tables; with neither, GateError: nothing may listen.
+Setting a state twice is setting it once. `gate.py STATE` sets it from a unit.
+"""
+
+import fcntl
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import config
+import paths
+
+CLOSED, DRAINING, OPEN = "closed", "draining", "open"
+NFT_TABLE = "table inet fleet"
+NFT_MATCH = {CLOSED: "", DRAINING: "tcp flags & (fin | syn | rst | ack) == syn "}
+IPTABLES_MATCH = {CLOSED: (), DRAINING: ("--syn",)}
+
+
+class GateError(Exception):
+    """The gate could not be set: the caller must not let anything listen."""
+
+
+def set_state(state: str, port: int) -> None:
+    """Set the gate. A leaving box never opens, and draining never loosens a closed gate."""
+    with _locked():
+        if state == OPEN and paths.LEAVING.exists():
+            raise GateError("the box is leaving: the gate stays shut")
+        if state == DRAINING and current() == CLOSED:
+            return
+        if shutil.which("nft"):
+            _run(["nft", "-f", "-"], nft_script(state, port))
+        elif shutil.which("iptables") and shutil.which("ip6tables"):
+            for tool in ("iptables", "ip6tables"):
+                _iptables(tool, state, port)
+        else:
+            raise GateError("no firewall tool: neither nft nor iptables with ip6tables is here")
+        paths.mark(paths.GATE, state)
+
+
+def nft_script(state: str, port: int) -> str:
+    """One transaction that replaces whatever stood: there is no moment without the rule."""
+    script = f"{NFT_TABLE}\ndelete {NFT_TABLE}\n"
+    if state == OPEN:
+        return script
+    return script + (
+        f"{NFT_TABLE} {{\n chain gate {{\n  type filter hook input priority -10; policy accept;\n"
+        f'  iifname "lo" accept\n  tcp dport {port} {NFT_MATCH[state]}reject with tcp reset\n }}\n}}\n'
+    )
+
+
+def _iptables(tool: str, state: str, port: int) -> None:
+    """Insert the wanted rule before deleting others: while it changes, the gate is never looser than either state."""
+    for other in (state, *(s for s in IPTABLES_MATCH if s != state)):
+        if other == OPEN:
+            continue
+        rule = ("INPUT", "-p", "tcp", "--dport", str(port), *IPTABLES_MATCH[other])
+        rule = (*rule, "!", "-i", "lo", "-j", "REJECT", "--reject-with", "tcp-reset")
+        present = _holds(tool, rule)
+        if other == state and not present:
+            _run([tool, "-w", "5", "-I", *rule])
+        while other != state and present:
+            _run([tool, "-w", "5", "-D", *rule])
+            present = _holds(tool, rule)
+
+
+def _holds(tool: str, rule: tuple[str, ...]) -> bool:
+    command = [tool, "-w", "5", "-C", *rule]
+    return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def _run(command: list[str], stdin: str = "") -> None:
+    try:
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GateError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        raise GateError(f"{command[0]}: {' '.join(done.stderr.split())}")
+
+
+def current() -> str:
+    """The state that was set last; open after a start of the machine, before the gate's unit ran."""
+    try:
+        return paths.GATE.read_text()
+    except OSError:
+        return OPEN
+
+
+@contextmanager
+def _locked() -> Iterator[None]:
+    """Boot, agent and engine unit set the gate: one at a time, so that a notice and an opening cannot cross."""
+    paths.RUN.mkdir(parents=True, exist_ok=True)
+    with (paths.RUN / "gate.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+if __name__ == "__main__":
+    try:
+        set_state(sys.argv[1], config.load().port)
+    except GateError as error:
+        sys.exit(f"gate: {error}")

@@ -1,0 +1,107 @@
+"""Runs declared stages as early as what they need allows, and says afterwards which of them the boot had to wait for.
+
+StageError    a stage that the boot cannot do without failed or exceeded its budget
+"""
+
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from stages import Stage
+
+DONE, SKIPPED, FAILED, OVER_BUDGET = "done", "skipped", "failed", "over budget"
+
+
+class StageError(Exception):
+    """Names the stage and why it ended the boot."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stage as it ran; times on the runner's clock, in seconds. `detail` is what the stage said of itself."""
+
+    name: str
+    started: float
+    ended: float
+    outcome: str
+    detail: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.started
+
+
+Detail = Optional[dict[str, Any]]  # None: there was nothing to do
+Body = Callable[[], Detail]
+
+
+def run(
+    stages: Sequence[Stage],
+    bodies: Mapping[str, Body],
+    *,
+    clock: Callable[[], float],
+    deadline: Callable[[], float],
+    on_end: Callable[[Run], None],
+    serial: bool = False,
+) -> list[Run]:
+    """Run all stages; returns them in the order in which they ended. Raises StageError at once.
+
+    `deadline` is the whole boot's, asked again at every step (a warm boot may turn cold); it binds serving stages.
+    `serial` runs one at a time in declared order, which is what the benchmark compares with.
+    """
+    results: queue.SimpleQueue[tuple[Stage, Detail, Optional[BaseException]]] = queue.SimpleQueue()
+    waiting, running = list(stages), dict[Stage, float]()
+    runs: list[Run] = []
+
+    def work(stage: Stage) -> None:
+        try:
+            results.put((stage, bodies[stage.name](), None))
+        except BaseException as error:  # every end of a stage, an exit too, must reach the runner
+            results.put((stage, None, error))
+
+    while waiting or running:
+        ended = {done.name for done in runs}
+        for stage in list(waiting):
+            if ended.issuperset(stage.needs) and not (serial and running):
+                waiting.remove(stage)
+                running[stage] = clock()
+                threading.Thread(target=work, args=(stage,), name=stage.name, daemon=True).start()
+        ends = {stage: _latest_end(stage, started, deadline()) for stage, started in running.items()}
+        try:
+            stage, detail, error = results.get(timeout=max(0.0, min(ends.values()) - clock()))
+        except queue.Empty:
+            stage = min(ends, key=lambda late: ends[late])
+            if clock() < ends[stage]:
+                continue
+            detail, error = None, TimeoutError(f"exceeded its budget of {ends[stage] - running[stage]:.0f} s")
+        if stage not in running:
+            continue  # a non-serving stage that came back after its budget
+        outcome = DONE if detail is not None else SKIPPED
+        if error is not None:
+            outcome = OVER_BUDGET if isinstance(error, TimeoutError) else FAILED
+            detail = {"why": str(error) or type(error).__name__}
+        runs.append(Run(stage.name, running.pop(stage), clock(), outcome, detail or {}))
+        on_end(runs[-1])
+        if error is not None and stage.serving:
+            raise StageError(f"{stage.name} {outcome}: {runs[-1].detail['why']}")
+    return runs
+
+
+def _latest_end(stage: Stage, started: float, deadline: float) -> float:
+    own = started + stage.budget_seconds
+    return min(own, deadline) if stage.serving else own
+
+
+def critical_path(stages: Sequence[Stage], runs: Sequence[Run]) -> tuple[list[str], float]:
+    """The longest chain of needs by measured durations that ends in a serving stage, and its seconds."""
+    seconds = {done.name: done.seconds for done in runs}
+    longest: dict[str, tuple[list[str], float]] = {}
+    for stage in stages:  # declared after what it needs
+        if stage.name in seconds:
+            before = max((longest[need] for need in stage.needs), key=lambda path: path[1], default=([], 0.0))
+            longest[stage.name] = ([*before[0], stage.name], before[1] + seconds[stage.name])
+    serving = [longest[stage.name] for stage in stages if stage.serving and stage.name in longest]
+    return max(serving, key=lambda path: path[1], default=([], 0.0))

@@ -1,0 +1,70 @@
+"""The way out: shut the gate, say why, give the launch hook back, have the group end this box, else power off.
+
+Run by fleet-leave.service, which the agent starts and which systemd starts when the boot fails, however it failed. The
+group replaces the box; powering off terminates it too (the launch template says so).
+"""
+
+import subprocess
+
+import config
+import gate
+import names
+import paths
+import telemetry
+from aws import Aws, AwsError
+from config import Box
+from imds import Imds, ImdsError, identity
+from log import say
+
+UNIT = "fleet-leave.service"
+HOOK_SECONDS = 20.0
+TERMINATE_SECONDS = 60.0
+
+
+def request(why: str) -> None:
+    """Have the box leave. Returns at once; the first reason counts."""
+    say(f"leaving: {why}")
+    if not paths.WHY.exists():
+        paths.mark(paths.WHY, why)
+    subprocess.run(["systemctl", "start", "--no-block", UNIT], check=True, capture_output=True, text=True)
+
+
+def leave(box: Box) -> None:
+    """The ladder. Every rung is tried whatever became of the one before; the last cannot be refused."""
+    why = paths.WHY.read_text() if paths.WHY.exists() else "the boot ended without a word"
+    paths.mark(paths.LEAVING, why)
+    try:
+        gate.set_state(gate.CLOSED, box.port)
+    except gate.GateError as error:
+        say(f"gate: {error}")
+    try:
+        aws = Aws(box, instance_id := identity(Imds()).instance_id)
+    except ImdsError as error:
+        say(f"leaving blindly: {error}")
+        return _power_off()
+    if not paths.COMPLETED.exists():
+        say(f"ended before serving: {why}")
+    if not paths.COMPLETED.exists() and not paths.NOTICE.exists():
+        telemetry.put(aws, [telemetry.metric(box, names.METRIC_BOOT_FAILED, 1, "Count")])
+    telemetry.ship(aws, f"{instance_id}/leaving")
+    if not paths.COMPLETED.exists():
+        try:
+            aws.complete_hook(names.LAUNCH_HOOK, "ABANDON", HOOK_SECONDS)
+        except AwsError as error:
+            say(f"launch hook not abandoned: {error}")
+    try:
+        aws.terminate(TERMINATE_SECONDS)
+        say("the group ends this box")
+    except AwsError as error:
+        say(f"not terminated through the group: {error}")
+        _power_off()
+    return None
+
+
+def _power_off() -> None:
+    say("powering off")
+    subprocess.run(["shutdown", "-h", "now"], check=True)
+
+
+if __name__ == "__main__":
+    leave(config.load())

@@ -1,0 +1,26 @@
+"""Where things stand on the box, and the marks by which its programs know of each other. Imported by all of them."""
+
+from pathlib import Path
+
+BOX_JSON = Path("/etc/fleet/box.json")
+LOG = Path("/var/log/fleet/box.log")
+
+STATE = Path("/var/lib/fleet")  # on the root volume: survives a reboot
+BOOT_ID = STATE / "boot-id"  # which start of the machine ran the boot
+STORE = STATE / "store"  # a link to our folder on the instance store: empty after a reboot
+MODELS = STORE / "models"  # OLLAMA_MODELS
+ENGINE = STORE / "engine"
+
+RUN = Path("/run/fleet")  # gone after a reboot
+GATE = RUN / "gate"  # the gate's state
+NOTICE = RUN / "notice"  # the box was told to go: leaving is no failure
+WHY = RUN / "why"  # why the box leaves, for whoever carries it out
+OPENED = RUN / "opened"  # the gate was opened by the boot: the agent keeps the engine from here on
+COMPLETED = RUN / "completed"  # the launch hook is completed: leaving no longer abandons it
+LEAVING = RUN / "leaving"  # no way back: the gate refuses to open
+
+
+def mark(path: Path, text: str = "") -> None:
+    """Set a mark. Repeating it is harmless."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)

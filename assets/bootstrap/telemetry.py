@@ -1,0 +1,109 @@
+"""What the box tells about itself: BOOTSTAGE lines, metrics, its log in CloudWatch. Never on the way to serving.
+
+BOOTSTAGE stage=restore outcome=done start=48.10 end=148.92 seconds=100.82 bytes=18200000000 mb_per_s=180.5
+BOOTGRAPH gate 20.1 +0.1 | store 20.2 +1.0 | ...    every stage with its start and its length, in uptime seconds
+BOOTPATH gate > store > plan > restore > import > warm > open > healthy > complete = 231.2 s of 233.0 s
+"""
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+import graph
+import names
+import paths
+from aws import Aws, AwsError
+from config import Box
+from log import say
+from stages import STAGES
+
+PATIENCE_SECONDS = 30.0  # a box in trouble does not wait longer for its own telemetry
+MOST_LINES = 2000  # of the log that one call ships: CloudWatch takes 1 MB
+AGENT = Path("/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl")
+AGENT_CONFIG = paths.RUN / "cloudwatch-agent.json"
+
+
+def bootstage(run: graph.Run) -> str:
+    """The line of one stage."""
+    fields: dict[str, Any] = {
+        "stage": run.name,
+        "outcome": run.outcome.replace(" ", "-"),
+        "start": f"{run.started:.2f}",
+        "end": f"{run.ended:.2f}",
+        "seconds": f"{run.seconds:.2f}",
+        **run.detail,
+    }
+    if run.detail.get("bytes"):
+        fields["mb_per_s"] = f"{run.detail['bytes'] / 1e6 / max(run.seconds, 1e-3):.1f}"
+    why = fields.pop("why", None)
+    line = "BOOTSTAGE " + " ".join(f"{key}={value}" for key, value in fields.items())
+    return f"{line} why={json.dumps(why)}" if why else line
+
+
+def report(runs: Sequence[graph.Run], until: Optional[str] = None) -> None:
+    """Close the log with the measured graph and its critical path; `until` names the stage that made the box serve."""
+    say("BOOTGRAPH " + " | ".join(f"{r.name} {r.started:.1f} +{r.seconds:.1f}" for r in sorted(runs, key=_start)))
+    path, seconds = graph.critical_path(STAGES, runs)
+    ends = [run.ended for run in runs if run.name == until] or [run.ended for run in runs]
+    took = max(ends) - min(run.started for run in runs)
+    say(f"BOOTPATH {' > '.join(path)} = {seconds:.1f} s of {took:.1f} s")
+
+
+def _start(run: graph.Run) -> float:
+    return run.started
+
+
+def metric(box: Box, name: str, value: float, unit: str = "Seconds", stage: str = "") -> dict[str, Any]:
+    """One datum in CloudWatch's shape."""
+    dimensions = [{"Name": names.DIMENSION_FLEET, "Value": box.fleet}]
+    if stage:
+        dimensions.append({"Name": names.DIMENSION_STAGE, "Value": stage})
+    return {"MetricName": name, "Value": round(value, 3), "Unit": unit, "Dimensions": dimensions}
+
+
+def put(aws: Aws, data: Sequence[dict[str, Any]], patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Send metrics; a failure is logged, nothing more."""
+    try:
+        aws.put_metrics(data, patience_seconds)
+    except AwsError as error:
+        say(f"metrics not sent: {error}")
+
+
+def ship(aws: Aws, stream: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    """Send the box's log so far; a failure is logged, nothing more."""
+    try:
+        aws.ship_log(stream, paths.LOG.read_text().splitlines()[-MOST_LINES:], patience_seconds)
+    except (AwsError, OSError) as error:
+        say(f"log not shipped: {error}")
+
+
+def start_agent(box: Box) -> Optional[dict[str, Any]]:
+    """Start CloudWatch's agent where the image has one: GPU and memory metrics, and this log as it grows."""
+    if not AGENT.exists():
+        return None
+    AGENT_CONFIG.write_text(json.dumps(agent_config(box)))
+    command = [str(AGENT), "-a", "fetch-config", "-m", "ec2", "-s", "-c", f"file:{AGENT_CONFIG}"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return {}
+
+
+def agent_config(box: Box) -> dict[str, Any]:
+    """What CloudWatch's agent collects."""
+    log_file = {
+        "file_path": str(paths.LOG),
+        "log_group_name": names.box_log_group(box.fleet),
+        "log_stream_name": "{instance_id}/live",
+    }
+    return {
+        "metrics": {
+            "namespace": names.METRIC_NAMESPACE,
+            "metrics_collected": {
+                "nvidia_gpu": {"measurement": ["utilization_gpu", "memory_used"]},
+                "mem": {"measurement": ["used_percent"]},
+            },
+            "append_dimensions": {"InstanceId": "${aws:InstanceId}"},
+        },
+        "logs": {"logs_collected": {"files": {"collect_list": [log_file]}}},
+    }
