@@ -1,8 +1,78 @@
-"""`fleetctl`, the one command line."""
+"""`fleetctl`, the one command line: its group, its exit codes, and the one place where a failure becomes a message."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
 
 import click
 
+from fleet.errors import USER_ERROR_EXIT_CODE, UserError
+from fleet.ops import verbs
+from fleet.ops.context import Operator
+from fleet.ops.errors import EXIT_OURS, OperatorError
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
-    """Operate the spot GPU fleet."""
+EXIT_CODES = """\b
+Exit codes:
+  0  done, and all is right
+  1  our fault or AWS's: an error inside, a throttle, no answer
+  2  yours: a setting, an argument, a file, a permission, credentials
+  3  answered, and something needs you (status, preflight, game-day)
+"""
+
+
+class FleetGroup(click.Group):
+    """Turns every failure into one message and its exit code; FLEETCTL_TRACEBACK=1 shows where it came from."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run a subcommand."""
+        try:
+            return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:  # the last line of defence: nobody is shown a traceback unasked
+            if os.environ.get("FLEETCTL_TRACEBACK"):
+                raise
+            sys.stdout.flush()
+            click.echo(_message(error), err=True)
+            context.exit(_code(error))
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, UserError | OperatorError):
+        return str(error)
+    cause = f"{type(error).__name__}: {error}"
+    return f"fleetctl: internal error: {cause}\n  remedy: run again with FLEETCTL_TRACEBACK=1 and report it"
+
+
+def _code(error: Exception) -> int:
+    if isinstance(error, UserError):
+        return USER_ERROR_EXIT_CODE
+    return error.code if isinstance(error, OperatorError) else EXIT_OURS
+
+
+@click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+@click.option(
+    "--settings",
+    "settings_path",
+    type=click.Path(path_type=Path),
+    default=Path("cdk.json"),
+    show_default=True,
+    help="The file with the fleet's settings.",
+)
+@click.pass_context
+def main(context: click.Context, settings_path: Path) -> None:
+    """Operate the spot GPU fleet.
+
+    \b
+    Is it all right?          fleetctl status
+    Would it fail?            fleetctl preflight
+    Does it answer?           fleetctl ask "hello"
+    Stop deciding for me:     fleetctl pin --why "..."
+    Decide again:             fleetctl arm --why "..."
+    """
+    context.obj = Operator(settings_path)
+
+
+for command in verbs.COMMANDS:
+    main.add_command(command)

@@ -42,6 +42,16 @@ def box_log_group(fleet: str) -> str:
     return f"/{fleet}/box"
 
 
+def ask_document(fleet: str) -> str:
+    """SSM document that puts one prompt to a box (`fleetctl ask`)."""
+    return f"{fleet}-ask"
+
+
+ROOMS = ("network", "store", "lever", "group", "watchdog", "monitoring")  # stacks, in the order in which they deploy
+OUTPUT_BUCKET = "BucketName"  # of the store
+OUTPUT_ENDPOINT = "Endpoint"  # of the group
+DLAMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
+
 LAUNCH_HOOK = "hold-until-serving"
 TERMINATION_HOOK = "drain"
 

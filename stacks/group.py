@@ -14,16 +14,15 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_ssm as ssm
 
-from fleet import box_config, names
+from fleet import ask_document, box_config, names
 from fleet.settings import Settings
 from stacks.network import NetworkStack
 from stacks.package import CUSTOM_RESOURCES
 from stacks.room import Room, accept, python_function
 from stacks.store import StoreStack
 
-OUTPUT_ENDPOINT = "Endpoint"
-DLAMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 ROOT_DEVICE = "/dev/xvda"
 # With the launch hook this grace begins when the box serves already: long enough for a blip, not to hide early deaths.
 HEALTH_CHECK_GRACE_SECONDS = 300
@@ -66,6 +65,15 @@ class GroupStack(Room):
         self.launch_grants = self._launch_grants()
         self.group = self._group()
         self.group.node.add_dependency(self._store_check(), self.launch_grants)
+        ssm.CfnDocument(
+            self,
+            "Ask",
+            name=names.ask_document(settings.fleet_name),
+            document_type="Command",
+            content=ask_document.document(),
+            target_type="/AWS::EC2::Instance",
+            update_method="NewVersion",  # a changed script is a new version, not a new document
+        )
 
     def _front_door(self) -> tuple[elbv2.NetworkLoadBalancer, elbv2.NetworkTargetGroup]:
         s, vpc = self._settings, self._network.vpc
@@ -102,7 +110,7 @@ class GroupStack(Room):
             "Listener", port=s.port, protocol=elbv2.Protocol.TCP, default_target_groups=[target_group]
         )
         url = f"http://{balancer.load_balancer_dns_name}:{s.port}"
-        cdk.CfnOutput(self, OUTPUT_ENDPOINT, value=url, description="Where callers find the model")
+        cdk.CfnOutput(self, names.OUTPUT_ENDPOINT, value=url, description="Where callers find the model")
         return balancer, target_group
 
     def _launch_template(self) -> ec2.LaunchTemplate:
@@ -120,7 +128,7 @@ class GroupStack(Room):
         )
         script = box_config.user_data(config, bundle_bucket=bundle.s3_bucket_name, bundle_key=bundle.s3_object_key)
         if s.ami_id is None:
-            image = ec2.MachineImage.from_ssm_parameter(DLAMI_PARAMETER)
+            image = ec2.MachineImage.from_ssm_parameter(names.DLAMI_PARAMETER)
             cdk.Annotations.of(self).add_warning_v2(
                 "fleet:unpinned-image",
                 "ami_id is null: each new deep-learning image rolls the fleet at the next deploy, whatever that "

@@ -3,10 +3,10 @@
 import aws_cdk as cdk
 from aws_cdk import aws_s3 as s3
 
+from fleet import names
 from fleet.settings import Settings
 from stacks.room import Room, accept
 
-OUTPUT_BUCKET = "BucketName"
 OLD_VERSION_DAYS = 7  # time to notice a wrong publish and go back
 UNFINISHED_UPLOAD_DAYS = 7  # a broken publish can be resumed for a week
 
@@ -33,5 +33,5 @@ class StoreStack(Room):
         )
         accept(self.bucket, "AwsSolutions-S1", "Files of a model, read by the fleet's own boxes alone")
         cdk.CfnOutput(
-            self, OUTPUT_BUCKET, value=self.bucket.bucket_name, description="Where `fleetctl publish` puts files"
+            self, names.OUTPUT_BUCKET, value=self.bucket.bucket_name, description="Where `fleetctl publish` puts files"
         )

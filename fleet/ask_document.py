@@ -1,0 +1,48 @@
+"""The fleet's own Run Command document: one prompt to the box's own engine, and nothing else that anybody could run.
+
+The stack makes it, `fleetctl ask` uses it. The prompt travels as base64 under a pattern that admits nothing else, so no
+shell ever reads it.
+"""
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from fleet.errors import UserError
+
+SCRIPT = Path(__file__).parent.parent / "assets" / "ask" / "ask.py"
+PROMPT_PATTERN = "^[A-Za-z0-9+/]{1,5464}={0,2}$"
+MOST_PROMPT_BYTES = 4096  # base64 makes 5,464 characters of them
+ANSWER_SECONDS = 300  # the engine takes one request at a time: ours may wait for a long one
+
+
+def document() -> dict[str, Any]:
+    """The content of the SSM document; the same for every fleet, since the box knows its own port and model."""
+    script = SCRIPT.read_text().rstrip("\n").split("\n")
+    return {
+        "schemaVersion": "2.2",
+        "description": "Put one prompt to this box's own engine (fleetctl ask).",
+        "parameters": {
+            "prompt": {"type": "String", "description": "The prompt, base64.", "allowedPattern": PROMPT_PATTERN}
+        },
+        "mainSteps": [
+            {
+                "name": "ask",
+                "action": "aws:runShellScript",
+                "inputs": {
+                    "timeoutSeconds": str(ANSWER_SECONDS),
+                    "runCommand": ["python3 - '{{ prompt }}' <<'ASK'", *script, "ASK"],
+                },
+            }
+        ],
+    }
+
+
+def encode(prompt: str) -> str:
+    """The prompt as it travels; UserError for one that cannot."""
+    raw = prompt.encode()
+    if not raw.strip():
+        raise UserError("ask: the prompt is empty; allowed: 1 to 4096 bytes of text")
+    if len(raw) > MOST_PROMPT_BYTES:
+        raise UserError(f"ask: the prompt has {len(raw)} bytes; allowed: 1 to {MOST_PROMPT_BYTES} bytes of text")
+    return base64.b64encode(raw).decode()

@@ -1,0 +1,84 @@
+"""Puts one prompt to a serving box through Run Command: the first success needs no network set-up.
+
+The fleet owns the document (`fleet.ask_document`): the right to ask is the right to run that one script and no other.
+"""
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from fleet import names
+from fleet.ask_document import ANSWER_SECONDS, encode
+from fleet.ops.aws import Aws
+from fleet.ops.errors import MissingError, OperatorError
+
+POLL_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the model said, and where."""
+
+    box: str
+    model: str
+    text: str
+    seconds: float
+
+
+def ask(aws: Aws, fleet: str, prompt: str, *, wait_seconds: float = ANSWER_SECONDS + 30) -> Answer:
+    """Ask a serving box and wait for the answer."""
+    encoded = encode(prompt)
+    box = serving_box(aws, fleet)
+    command = aws.call(
+        "ssm",
+        "SendCommand",
+        InstanceIds=[box],
+        DocumentName=names.ask_document(fleet),
+        Parameters={"prompt": [encoded]},
+        Comment="fleetctl ask",
+    )["Command"]["CommandId"]
+    deadline = time.monotonic() + wait_seconds
+    while time.monotonic() < deadline:
+        result = _invocation(aws, command, box)
+        status = result["Status"] if result else "Pending"
+        if result and status == "Success":
+            said = json.loads(result["StandardOutputContent"])
+            return Answer(box, said["model"], said["answer"], said["seconds"])
+        if result and status not in ("Pending", "InProgress", "Delayed"):
+            reason = result.get("StandardErrorContent", "").strip().splitlines()
+            raise OperatorError(
+                f"ask: the command on {box} ended as {status}: {reason[-1] if reason else 'no output'}",
+                f"read the box's log group {names.box_log_group(fleet)}, or open a session on the box",
+            )
+        time.sleep(POLL_SECONDS)
+    raise OperatorError(
+        f"ask: {box} has not answered within {wait_seconds:.0f} s",
+        "one request runs at a time: a long one may be in front; `fleetctl status` shows the box",
+    )
+
+
+def serving_box(aws: Aws, fleet: str) -> str:
+    """A box that the balancer calls healthy."""
+    found = aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[names.group(fleet)])
+    targets = [arn for group in found["AutoScalingGroups"] for arn in group["TargetGroupARNs"]]
+    if not targets:
+        raise MissingError(
+            f"ask: the group {names.group(fleet)} does not exist",
+            "run `make deploy`, or check `fleet_name` in cdk.json",
+        )
+    health = aws.call("elbv2", "DescribeTargetHealth", TargetGroupArn=targets[0])["TargetHealthDescriptions"]
+    healthy = [target["Target"]["Id"] for target in health if target["TargetHealth"]["State"] == "healthy"]
+    if not healthy:
+        raise OperatorError(
+            f"ask: no box of {fleet} serves now", "run `fleetctl status`: a boot takes 4 to 6 min, a drought longer"
+        )
+    return str(min(healthy))
+
+
+def _invocation(aws: Aws, command: str, box: str) -> dict[str, Any] | None:
+    """The command's state on the box; None in the first moments, when AWS does not know it yet."""
+    try:
+        return aws.call("ssm", "GetCommandInvocation", CommandId=command, InstanceId=box)
+    except MissingError:
+        return None

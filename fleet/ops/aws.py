@@ -1,0 +1,64 @@
+"""The operator's door to AWS: clients made on demand, every call counted by name, every failure explained once."""
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import boto3
+from botocore import xform_name
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from fleet.ops.errors import explain
+
+# An operator waits for the answer: four tries, and a dead endpoint is told within half a minute.
+_CONFIG = Config(connect_timeout=5, read_timeout=25, retries={"mode": "standard", "max_attempts": 4})
+
+
+class Aws:
+    """AWS in one region, seen with the credentials of whoever runs the command."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+        self._lock = threading.Lock()
+        self._session: boto3.Session | None = None
+        self._clients: dict[str, Any] = {}
+
+    def client(self, service: str) -> Any:
+        """The boto3 client, for the few uses that are more than one call."""
+        with self._lock:  # making clients is not thread-safe; using them is
+            try:
+                self._session = self._session or boto3.Session(region_name=self.region)
+                if service not in self._clients:
+                    self._clients[service] = self._session.client(service, config=_CONFIG)
+            except (BotoCoreError, ValueError) as error:
+                raise explain(error, service=service, operation="session") from None
+            return self._clients[service]
+
+    def call(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        """One API call by its own name (`DescribeAlarms`); raises an `OperatorError`."""
+        client = self.client(service)
+        try:
+            answer: dict[str, Any] = getattr(client, xform_name(operation))(**arguments)
+        except (BotoCoreError, ClientError) as error:
+            raise explain(error, service=service, operation=operation) from None
+        return answer
+
+    def pages(self, service: str, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        """Every page of one read."""
+        client = self.client(service)
+        try:
+            yield from client.get_paginator(xform_name(operation)).paginate(**arguments)
+        except (BotoCoreError, ClientError) as error:
+            raise explain(error, service=service, operation=operation) from None
+
+    def items(self, service: str, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
+        """Every item under `key`, over all pages of one read."""
+        for page in self.pages(service, operation, **arguments):
+            yield from page.get(key, [])
+
+    def together(self, *reads: Any) -> list[Any]:
+        """Run independent reads (functions without arguments) at the same time; in order, first failure raised."""
+        with ThreadPoolExecutor(max_workers=len(reads) or 1) as pool:
+            return [future.result() for future in [pool.submit(read) for read in reads]]

@@ -1,0 +1,76 @@
+"""What a preflight check is: a function from the ground (settings and AWS) to one finding with its remedy."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import Any
+
+from fleet import names
+from fleet.ops.aws import Aws
+from fleet.ops.errors import MissingError
+from fleet.settings import Settings
+
+
+class Level(StrEnum):
+    """How a check ended."""
+
+    PASS = "pass"  # noqa: S105  a word, not a secret
+    WARN = "warn"  # works today, or could not matter; read the remedy
+    FAIL = "fail"  # would fail a deploy or a failover
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What every check may look at."""
+
+    settings: Settings
+    aws: Aws
+
+    @cached_property
+    def function(self) -> dict[str, Any] | None:
+        """The watchdog's configuration (its role, its environment); None before the first deploy."""
+        try:
+            return self.aws.call(
+                "lambda",
+                "GetFunctionConfiguration",
+                FunctionName=names.watchdog_function(self.settings.fleet_name),
+            )
+        except MissingError:
+            return None
+
+    @cached_property
+    def group(self) -> dict[str, Any] | None:
+        """The Auto Scaling group as AWS describes it; None before the first deploy."""
+        name = names.group(self.settings.fleet_name)
+        found = self.aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[name])[
+            "AutoScalingGroups"
+        ]
+        return dict(found[0]) if found else None
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one check found. `remedy` is empty only for a pass."""
+
+    level: Level
+    found: str
+    remedy: str = ""
+
+
+Check = Callable[[Ground], Finding]
+
+
+def passed(found: str) -> Finding:
+    """Nothing to do."""
+    return Finding(Level.PASS, found)
+
+
+def warned(found: str, remedy: str) -> Finding:
+    """Works today; the remedy says what to think about."""
+    return Finding(Level.WARN, found, remedy)
+
+
+def failed(found: str, remedy: str) -> Finding:
+    """Would fail a deploy or a failover."""
+    return Finding(Level.FAIL, found, remedy)

@@ -1,0 +1,133 @@
+"""Preflight checks of the account: who we are, what it may run, what must exist in it before the fleet does."""
+
+from fleet import names
+from fleet.ops.checks import Finding, Ground, failed, passed, warned
+from fleet.ops.errors import MissingError
+
+BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
+BOOTSTRAP_NEEDED = 6  # what the CDK's default synthesizer asks for; a test compares it with the synthesized manifest
+
+QUOTA_SPOT = "L-3819A6DF"  # "All G and VT Spot Instance Requests", vCPUs
+QUOTA_ON_DEMAND = "L-DB2E81BA"  # "Running On-Demand G and VT instances", vCPUs
+
+# Reserving one execution must leave this many unreserved (Lambda's own rule); new accounts may have 10 in all.
+UNRESERVED_FLOOR = 100
+
+# Service-linked roles, the service that creates each, and what fails without it.
+_LINKED_ROLES = {
+    "AWSServiceRoleForAutoScaling": "autoscaling.amazonaws.com",
+    "AWSServiceRoleForEC2Spot": "spot.amazonaws.com",
+    "AWSServiceRoleForElasticLoadBalancing": "elasticloadbalancing.amazonaws.com",
+}
+
+
+def credentials(ground: Ground) -> Finding:
+    """Whose account this is."""
+    who = ground.aws.call("sts", "GetCallerIdentity")
+    return passed(f"account {who['Account']}, region {ground.settings.region}, as {who['Arn']}")
+
+
+def bootstrap(ground: Ground) -> Finding:
+    """Whether the CDK can deploy here."""
+    remedy = f"run `make bootstrap` (cdk bootstrap aws://ACCOUNT/{ground.settings.region})"
+    try:
+        found = ground.aws.call("ssm", "GetParameter", Name=BOOTSTRAP_PARAMETER)["Parameter"]["Value"]
+    except MissingError:
+        return failed("the CDK's bootstrap stack is not in this account and region", remedy)
+    if int(found) < BOOTSTRAP_NEEDED:
+        return failed(f"bootstrap version {found}, needed {BOOTSTRAP_NEEDED}", remedy)
+    return passed(f"bootstrap version {found}, needed {BOOTSTRAP_NEEDED}")
+
+
+def spot_quota(ground: Ground) -> Finding:
+    """Whether spot may run the fleet and its successors."""
+    return _quota(ground, QUOTA_SPOT, "spot")
+
+
+def on_demand_quota(ground: Ground) -> Finding:
+    """Whether on-demand may; it is another quota, so both kinds can run at once while one hands over to the other."""
+    return _quota(ground, QUOTA_ON_DEMAND, "on-demand")
+
+
+def _quota(ground: Ground, code: str, kind: str) -> Finding:
+    """Launch-first needs room for `max` boxes of the same kind, of the largest pool that may be drawn."""
+    capacity, pools = ground.settings.capacity, [ground.settings.pool(name) for name in ground.settings.pools]
+    smallest, largest = min(pool.vcpus for pool in pools), max(pool.vcpus for pool in pools)
+    value = int(
+        ground.aws.call("service-quotas", "GetServiceQuota", ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
+    )
+    remedy = (
+        f"request {capacity.max * largest} vCPUs: aws service-quotas request-service-quota-increase --service-code ec2 "
+        f"--quota-code {code} --desired-value {capacity.max * largest} --region {ground.settings.region}"
+    )
+    arithmetic = f"{kind} G/VT quota {value} vCPUs"
+    if value < capacity.min * smallest:
+        return failed(f"{arithmetic}: not even {capacity.min} x {smallest} for the boxes that should serve", remedy)
+    if value < capacity.max * smallest:
+        return failed(
+            f"{arithmetic}: no room for a successor beside its predecessor ({capacity.max} x {smallest})", remedy
+        )
+    if value < capacity.max * largest:
+        return warned(
+            f"{arithmetic}: launch-first fits {capacity.max} x {smallest}, not {capacity.max} x {largest}", remedy
+        )
+    return passed(f"{arithmetic}: {capacity.max} x {largest} for launch-first")
+
+
+def lambda_concurrency(ground: Ground) -> Finding:
+    """Whether one execution is left to reserve: the watchdog's own mutex."""
+    try:
+        answer = ground.aws.call(
+            "lambda", "GetFunctionConcurrency", FunctionName=names.watchdog_function(ground.settings.fleet_name)
+        )
+        if answer.get("ReservedConcurrentExecutions") == 1:
+            return passed("the watchdog has its one reserved execution")
+    except MissingError:
+        pass  # not deployed yet: what follows says whether it can be
+    free = int(ground.aws.call("lambda", "GetAccountSettings")["AccountLimit"]["UnreservedConcurrentExecutions"])
+    if free <= UNRESERVED_FLOOR:
+        return failed(
+            f"{free} unreserved Lambda executions: reserving 1 must leave {UNRESERVED_FLOOR}",
+            "request more: aws service-quotas request-service-quota-increase --service-code lambda "
+            "--quota-code L-B99A9384 --desired-value 1000",
+        )
+    return passed(f"{free} unreserved Lambda executions, 1 to reserve")
+
+
+def linked_roles(ground: Ground) -> Finding:
+    """Whether the roles that AWS's own services act through exist."""
+    missing = []
+    for role, service in _LINKED_ROLES.items():
+        try:
+            ground.aws.call("iam", "GetRole", RoleName=role)
+        except MissingError:
+            missing.append((role, service))
+    if missing:
+        commands = "; ".join(
+            f"aws iam create-service-linked-role --aws-service-name {service}" for _, service in missing
+        )
+        return warned(f"missing: {', '.join(role for role, _ in missing)}; a deploy makes them if it can", commands)
+    return passed(", ".join(_LINKED_ROLES))
+
+
+def ebs_key(ground: Ground) -> Finding:
+    """Whether launches may use the key that volumes are encrypted with: the account's default, or the settings' own."""
+    key = ground.settings.ebs_key_arn
+    if key is None:
+        if not ground.aws.call("ec2", "GetEbsEncryptionByDefault").get("EbsEncryptionByDefault"):
+            return passed("volumes use AWS's own key")
+        key = str(ground.aws.call("ec2", "GetEbsDefaultKmsKeyId")["KmsKeyId"])
+        if key.endswith("alias/aws/ebs"):
+            return passed("volumes use AWS's own key")
+    role = "aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
+    grants = ground.aws.items("kms", "ListGrants", "Grants", KeyId=key)
+    if any(role in grant.get("GranteePrincipal", "") for grant in grants):
+        return passed(f"{key}: granted to AWSServiceRoleForAutoScaling")
+    if role in ground.aws.call("kms", "GetKeyPolicy", KeyId=key, PolicyName="default")["Policy"]:
+        return passed(f"{key}: its policy names AWSServiceRoleForAutoScaling")
+    return failed(
+        f"{key}: no grant for AWSServiceRoleForAutoScaling; every launch would die",
+        f"aws kms create-grant --key-id {key} --grantee-principal arn:aws:iam::ACCOUNT:role/{role} "
+        "--operations Encrypt Decrypt ReEncryptFrom ReEncryptTo GenerateDataKeyWithoutPlaintext DescribeKey "
+        "CreateGrant",
+    )

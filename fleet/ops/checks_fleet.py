@@ -1,0 +1,258 @@
+"""Preflight checks of one fleet: what it would launch, from what, and whether its watchdog could act tonight."""
+
+from typing import Any
+
+from fleet import names
+from fleet.ops import pin_ami
+from fleet.ops.checks import Finding, Ground, failed, passed, warned
+from fleet.ops.errors import MissingError
+from lambdas.watchdog.state import Mode, StateError, loads
+
+NOT_DEPLOYED = "not deployed yet: nothing to check"
+
+
+def stacks(ground: Ground) -> Finding:
+    """Whether every room stands, and none is stuck half-way."""
+    fleet = ground.settings.fleet_name
+    states = {}
+    for room in names.ROOMS:
+        try:
+            described = ground.aws.call("cloudformation", "DescribeStacks", StackName=names.stack(fleet, room))
+            states[room] = described["Stacks"][0]["StackStatus"]
+        except MissingError:
+            continue
+    if not states:
+        return passed("no stack yet: a first deploy")
+    bad = {room: status for room, status in states.items() if "FAILED" in status or status == "ROLLBACK_COMPLETE"}
+    if bad:
+        return failed(
+            "; ".join(f"{names.stack(fleet, room)} is {status}" for room, status in bad.items()),
+            "read its events in CloudFormation; ROLLBACK_COMPLETE: `make destroy`, then deploy again; "
+            "UPDATE_ROLLBACK_FAILED: aws cloudformation continue-update-rollback --stack-name NAME",
+        )
+    moving = [room for room, status in states.items() if status.endswith("_IN_PROGRESS")]
+    if moving:
+        return warned(f"a deploy is under way: {', '.join(moving)}", "wait; the watchdog waits too, up to its skip cap")
+    absent = [room for room in names.ROOMS if room not in states]
+    return passed(
+        f"{len(states)} of {len(names.ROOMS)} stacks stand" + (f"; to come: {', '.join(absent)}" if absent else "")
+    )
+
+
+def offerings(ground: Ground) -> Finding:
+    """Whether AWS offers the pools in the zones at all."""
+    settings = ground.settings
+    offered = {
+        (offer["Location"], offer["InstanceType"])
+        for offer in ground.aws.items(
+            "ec2",
+            "DescribeInstanceTypeOfferings",
+            "InstanceTypeOfferings",
+            LocationType="availability-zone",
+            Filters=[{"Name": "instance-type", "Values": sorted({*settings.pools, *settings.score_types})}],
+        )
+    }
+    remedy = "choose zones and pools from: aws ec2 describe-instance-type-offerings --location-type availability-zone"
+    bare = [zone for zone in settings.zones if not any((zone, pool) in offered for pool in settings.pools)]
+    if len(bare) == len(settings.zones):
+        return failed(f"none of {', '.join(settings.pools)} is offered in {', '.join(settings.zones)}", remedy)
+    missing = [f"{pool} in {zone}" for zone in settings.zones for pool in settings.pools if (zone, pool) not in offered]
+    unknown = [kind for kind in settings.score_types if not any(kind == offer[1] for offer in offered)]
+    if missing or unknown:
+        unscored = [f"{kind} (score type) anywhere" for kind in unknown]
+        return warned(f"not offered: {', '.join(missing + unscored)}", remedy)
+    return passed(f"{', '.join(settings.pools)} in {', '.join(settings.zones)}")
+
+
+def image(ground: Ground) -> Finding:
+    """Whether the machine image exists and fits the root volume."""
+    pinned = ground.settings.ami_id
+    found = pin_ami.describe(ground.aws, pinned or pin_ami.newest(ground.aws))
+    if problems := found.problems(ground.settings):
+        return failed(f"{found.id}: {'; '.join(problems)}", "pin another: `fleetctl pin-ami`, or raise root_volume_gib")
+    if pinned is None:
+        return warned(
+            f"{found.id} ({found.name}) today: not pinned, a new image rolls the fleet by itself",
+            "run `fleetctl pin-ami`",
+        )
+    return passed(f"{found.id} ({found.name}), {found.root_gib} of {ground.settings.root_volume_gib} GiB")
+
+
+def artifacts(ground: Ground) -> Finding:
+    """Whether the store holds every file that the first box needs, each with its checksum."""
+    model = ground.settings.model
+    try:
+        bucket = _store_bucket(ground)
+    except MissingError:
+        return warned(
+            "no model store yet", "run `make deploy`: it makes the store first, then asks for `fleetctl publish`"
+        )
+    absent, unchecked, size = [], [], 0
+    for artifact in (model.engine, model.gguf, model.modelfile):
+        try:
+            head = ground.aws.call("s3", "HeadObject", Bucket=bucket, Key=artifact.key, ChecksumMode="ENABLED")
+        except MissingError:
+            absent.append(artifact.key)
+            continue
+        size += head["ContentLength"]
+        recorded = head.get("Metadata", {}).get("sha256")
+        if artifact.sha256 and recorded != artifact.sha256:
+            return failed(
+                f"s3://{bucket}/{artifact.key} has sha256 {recorded}, cdk.json says {artifact.sha256}",
+                "publish the file that cdk.json names: `fleetctl publish`",
+            )
+        if not recorded:
+            unchecked.append(artifact.key)
+    if absent:
+        return failed(f"s3://{bucket} lacks {', '.join(absent)}", "run `fleetctl publish`")
+    if unchecked:
+        return warned(f"no checksum on {', '.join(unchecked)}", "run `fleetctl publish` again: it records them")
+    return passed(f"3 files, {size / 1e9:.1f} GB, each with its checksum, in s3://{bucket}")
+
+
+def network(ground: Ground) -> Finding:
+    """Whether the existing subnets are what the settings say."""
+    wanted = ground.settings.network
+    if wanted.vpc_id is None:
+        return passed(f"a VPC of the fleet's own, {wanted.cidr}")
+    try:
+        subnets = ground.aws.call("ec2", "DescribeSubnets", SubnetIds=list(wanted.subnet_ids))["Subnets"]
+    except MissingError as error:
+        return failed(error.message, "correct network.subnet_ids in cdk.json")
+    zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in subnets}
+    wrong = [
+        f"{subnet} is in {zones[subnet]}, the settings say {zone}"
+        for subnet, zone in zip(wanted.subnet_ids, ground.settings.zones, strict=False)
+        if zones[subnet] != zone
+    ]
+    wrong += [
+        f"{s['SubnetId']} is in {s['VpcId']}, not {wanted.vpc_id}" for s in subnets if s["VpcId"] != wanted.vpc_id
+    ]
+    if wrong:
+        return failed("; ".join(wrong), "order network.subnet_ids as zones, all of network.vpc_id")
+    return passed(f"{len(subnets)} subnets of {wanted.vpc_id}")
+
+
+def subscriptions(ground: Ground) -> Finding:
+    """Whether the mails reach anybody."""
+    function = ground.function
+    if function is None:
+        if not ground.settings.mail:
+            return warned("no mail address: nobody hears of a failover", "set `mail` in cdk.json")
+        return passed(f"{NOT_DEPLOYED} ({', '.join(ground.settings.mail)} will be asked to confirm)")
+    topic = function["Environment"]["Variables"][names.ENV_TOPIC_ARN]
+    found = list(ground.aws.items("sns", "ListSubscriptionsByTopic", "Subscriptions", TopicArn=topic))
+    pending = [s["Endpoint"] for s in found if s["SubscriptionArn"] in ("PendingConfirmation", "Deleted")]
+    if not found:
+        return warned("no mail address: nobody hears of a failover", "set `mail` in cdk.json and deploy")
+    if pending:
+        return failed(
+            f"not confirmed: {', '.join(pending)}",
+            "open the mail `AWS Notification - Subscription Confirmation` and confirm",
+        )
+    return passed(f"{len(found)} confirmed: {', '.join(s['Endpoint'] for s in found)}")
+
+
+def lever(ground: Ground) -> Finding:
+    """Whether state, parameter and group say the same."""
+    fleet = ground.settings.fleet_name
+    paths = (names.state_parameter(fleet), names.lever_parameter(fleet))
+    found = ground.aws.call("ssm", "GetParameters", Names=list(paths))["Parameters"]
+    values = {parameter["Name"]: parameter["Value"] for parameter in found}
+    text, parameter = values.get(paths[0]), values.get(paths[1])
+    if text is None and parameter is None:
+        return passed(NOT_DEPLOYED)
+    try:
+        state = loads(text)
+    except StateError as error:
+        return failed(str(error), "docs/runbook/state-unreadable.md")
+    live = _percentage(ground.group)
+    group = "absent" if live is None else live
+    said = f"{state.mode}: parameter {parameter}, group {group}, expected {state.expected_lever}"
+    if state.unfinished:
+        return warned(
+            f"{said}; unfinished {state.unfinished.kind}", "the next event or scan finishes it: `fleetctl scan`"
+        )
+    if parameter == str(state.expected_lever) and live in (None, state.expected_lever):
+        return passed(said)
+    if state.mode is Mode.PINNED:
+        return failed(said, "pinned reports and does not repair: `fleetctl pin` again, or `fleetctl arm`")
+    return failed(said, "the next scan repairs it and mails: `fleetctl scan`")
+
+
+def watchdog_role(ground: Ground) -> Finding:
+    """Whether the function's own role can make the call that matters: the flip, with all that AWS checks inside it."""
+    function = ground.function
+    if function is None:
+        return passed(f"{NOT_DEPLOYED} (the app grants it; the tests hold the grants to the calls)")
+    denied = []
+    for action, question in _flip_questions(ground, function).items():
+        verdicts = ground.aws.call(
+            "iam", "SimulatePrincipalPolicy", PolicySourceArn=function["Role"], ActionNames=[action], **question
+        )["EvaluationResults"]
+        if any(verdict["EvalDecision"] != "allowed" for verdict in verdicts):
+            denied.append(action)
+    if denied:
+        return failed(
+            f"{function['Role'].split('/')[-1]} may not {', '.join(denied)}: the next failover would die on it",
+            "deploy the app as it is; a permission boundary or an organization's policy may stand in the way",
+        )
+    return passed("the role may flip the group (policy simulation); `fleetctl probe` sends the real call")
+
+
+def _flip_questions(ground: Ground, function: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What to ask IAM's simulator, by action: resource and context as AWS would check them in the flip."""
+    settings, aws = ground.settings, ground.aws
+    group = ground.group or {}
+    account = function["FunctionArn"].split(":")[4]
+    policy = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification", {})
+    template = f"arn:aws:ec2:{settings.region}:{account}:launch-template/{policy.get('LaunchTemplateId')}"
+    instance = f"arn:aws:ec2:{settings.region}:{account}:instance/*"
+    profile_role = _box_role(aws, policy)
+
+    def entry(key: str, value: str, kind: str = "string") -> dict[str, Any]:
+        return {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": kind}
+
+    return {
+        "autoscaling:UpdateAutoScalingGroup": {"ResourceArns": [group.get("AutoScalingGroupARN", "*")]},
+        "ec2:RunInstances": {
+            "ResourceArns": [instance],
+            "ContextEntries": [entry("ec2:LaunchTemplate", template), entry("ec2:InstanceType", settings.pools[0])],
+        },
+        "ec2:CreateTags": {"ResourceArns": [instance], "ContextEntries": [entry("ec2:CreateAction", "RunInstances")]},
+        "iam:PassRole": {
+            "ResourceArns": [profile_role],
+            "ContextEntries": [entry("iam:PassedToService", "ec2.amazonaws.com")],
+        },
+        "ssm:PutParameter": {
+            "ResourceArns": [
+                f"arn:aws:ssm:{settings.region}:{account}:parameter{names.lever_parameter(settings.fleet_name)}"
+            ]
+        },
+    }
+
+
+def _box_role(aws: Any, policy: dict[str, Any]) -> str:
+    """The role that boxes get: what the flip passes on."""
+    data = aws.call(
+        "ec2",
+        "DescribeLaunchTemplateVersions",
+        LaunchTemplateId=policy["LaunchTemplateId"],
+        Versions=[policy["Version"]],
+    )["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    profile = data["IamInstanceProfile"]
+    name = profile.get("Name") or profile["Arn"].split("/")[-1]
+    return str(aws.call("iam", "GetInstanceProfile", InstanceProfileName=name)["InstanceProfile"]["Roles"][0]["Arn"])
+
+
+def _store_bucket(ground: Ground) -> str:
+    name = names.stack(ground.settings.fleet_name, "store")
+    outputs = ground.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
+    return next(str(output["OutputValue"]) for output in outputs if output["OutputKey"] == names.OUTPUT_BUCKET)
+
+
+def _percentage(group: dict[str, Any] | None) -> int | None:
+    """The group's live on-demand percentage; None where there is no group."""
+    if group is None:
+        return None
+    return int(group["MixedInstancesPolicy"]["InstancesDistribution"]["OnDemandPercentageAboveBaseCapacity"])

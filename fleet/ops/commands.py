@@ -1,0 +1,81 @@
+"""The four buttons: `pin`, `arm`, `scan`, `probe`. Only these invoke the watchdog; each records who and why."""
+
+import getpass
+import json
+import socket
+import time
+from typing import Any
+
+from fleet import names
+from fleet.ops.aws import Aws
+from fleet.ops.errors import OperatorError, ThrottledError
+
+# The function is its own mutex: while it works, another invocation answers 429. It ends well inside its timeout.
+BUSY_TRIES = 8
+BUSY_PAUSE_SECONDS = 5.0
+
+EFFECT = {
+    "pin": "moves the fleet to on-demand and keeps it there until `fleetctl arm`",
+    "arm": "lets the watchdog return to spot as soon as the placement scores allow it",
+    "scan": "runs the watchdog's scan now; it may fail over or re-arm as the scheduled one would",
+    "probe": "sends the group's own distribution again and changes nothing",
+}
+HELP = {
+    "pin": """Move to on-demand and stay there.
+
+    The fleet pays the on-demand price (about 2.4 times spot) and the watchdog decides nothing until `fleetctl arm`.
+    For a day that must not be disturbed, or when you want to look for yourself.""",
+    "arm": """Let the watchdog return to spot.
+
+    From pinned or failover: history cleared, cooldown waived. It flips only after the placement scores were good on the
+    running scans, and launch-first: nothing that serves ends before its successor serves.""",
+    "scan": """Run the watchdog's scan now.
+
+    It does what the scheduled scan would do: retry a skipped failover, repair disagreement, re-arm, give up.""",
+    "probe": """Prove that the watchdog's role can make the call that matters.
+
+    Sends the group's current distribution again, with all the permission checks that AWS makes inside that call.
+    Changes nothing; refuses during a deploy or a refresh.""",
+}
+
+
+def caller(aws: Aws) -> str:
+    """Who presses: the AWS identity, and the person at the keyboard."""
+    return f"{getpass.getuser()}@{socket.gethostname()} as {aws.call('sts', 'GetCallerIdentity')['Arn']}"
+
+
+def press(
+    aws: Aws, fleet: str, command: str, *, who: str, why: str, pause_seconds: float = BUSY_PAUSE_SECONDS
+) -> dict[str, Any]:
+    """Invoke the watchdog and return its decision record; retried while the function is busy."""
+    payload = json.dumps({"command": command, "who": who, "why": why}).encode()
+    for attempt in range(1, BUSY_TRIES + 1):
+        try:
+            answer = aws.call(
+                "lambda",
+                "Invoke",
+                FunctionName=names.watchdog_function(fleet),
+                InvocationType="RequestResponse",
+                Payload=payload,
+            )
+            break
+        except ThrottledError:
+            if attempt == BUSY_TRIES:
+                raise
+            time.sleep(pause_seconds)
+    text = answer["Payload"].read().decode()
+    if answer.get("FunctionError"):
+        raise OperatorError(
+            f"{command}: the watchdog failed: {_cause(text)}",
+            "read the last decisions in `fleetctl status`; docs/runbook/function-failed.md",
+        )
+    record: dict[str, Any] = json.loads(text)
+    return record
+
+
+def _cause(text: str) -> str:
+    try:
+        raw = json.loads(text)
+        return f"{raw.get('errorType', 'error')}: {raw['errorMessage']}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return text[-500:]

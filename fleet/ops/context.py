@@ -1,0 +1,34 @@
+"""What every subcommand starts from: the settings and the door to AWS, made on demand, once per command."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import click
+
+from fleet import validation
+from fleet.ops.aws import Aws
+from fleet.settings import Settings
+
+
+@dataclass
+class Operator:
+    """Who runs `fleetctl`, and on which fleet."""
+
+    settings_path: Path
+
+    @cached_property
+    def settings(self) -> Settings:
+        """The checked settings; raises SettingsError with every problem at once."""
+        return validation.load(str(self.settings_path))
+
+    @cached_property
+    def aws(self) -> Aws:
+        """AWS in the fleet's region."""
+        return Aws(self.settings.region)
+
+
+EXIT_ATTENTION = 3  # answered, and something needs you
+
+pass_operator = click.make_pass_decorator(Operator)
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")

@@ -1,0 +1,280 @@
+"""The live account's past as one event log (`fleet.events`): read from AWS, then put in order by plain functions.
+
+The watchdog's log says what was seen and decided, the scaling activities when boxes came and went, the alarm has
+its own history, and the boxes' log has the boots by stage.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from fleet import names
+from fleet.events import Event
+from fleet.ops import observe
+from fleet.ops.aws import Aws
+from fleet.settings import Settings
+from lambdas.watchdog.mail import TEXTS
+from lambdas.watchdog.state import Kind
+
+NOTICE_SECONDS = 120  # from an interruption notice to the instance's end, where no end was recorded
+_ACTIVITY = re.compile(r"^(Launching a new|Terminating) EC2 instance(?:: (i-[0-9a-f]+))?")
+_SEEN_BOX = re.compile(r"(?P<purchase>spot|on-demand) (?P<pool>[a-z0-9-]+\.[a-z0-9-]+)")
+_STAGE = re.compile(r"BOOTSTAGE (.*)")
+_TO_ON_DEMAND = (Kind.FAILOVER, Kind.GAVE_UP, Kind.PINNED, Kind.FELL_BACK)
+
+
+@dataclass(frozen=True)
+class Activity:
+    """One scaling activity. `box` is "" for a launch that got none."""
+
+    launch: bool
+    box: str
+    began: datetime
+    ended: datetime | None
+    succeeded: bool
+    why: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of one boot; times in seconds of the instance's own uptime."""
+
+    box: str
+    name: str
+    start: float
+    end: float
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What AWS remembers, parsed."""
+
+    since: datetime
+    until: datetime
+    decisions: tuple[observe.Decided, ...]
+    activities: tuple[Activity, ...]
+    alarms: tuple[tuple[datetime, str], ...]
+    stages: tuple[Stage, ...]
+    living: Mapping[str, tuple[str, str, datetime]]  # box to purchase, pool, launch, where EC2 still knows it
+
+
+@dataclass
+class Life:
+    """What is known of one box."""
+
+    purchase: str = ""
+    pool: str = ""
+    launched: datetime | None = None
+    serving: datetime | None = None
+    noticed: datetime | None = None
+    ended: datetime | None = None
+    ended_why: str = ""
+    stages: list[Stage] = field(default_factory=list)
+
+
+# --- read ------------------------------------------------------------------------------------------------------
+
+
+def read(settings: Settings, aws: Aws, since: datetime, until: datetime) -> Sources:
+    """Everything since a time, to the last page."""
+    fleet = settings.fleet_name
+    function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
+    decided, activities, alarms, stages, living = aws.together(
+        lambda: observe.decisions(aws, function, since, pages=None),
+        lambda: tuple(_activities(aws, fleet, since)),
+        lambda: tuple(_alarms(aws, fleet, since, until)),
+        lambda: tuple(_stages(aws, fleet, since)),
+        lambda: dict(_living(aws, fleet)),
+    )
+    return Sources(since, until, decided, activities, alarms, stages, living)
+
+
+def _activities(aws: Aws, fleet: str, since: datetime) -> Iterator[Activity]:
+    for raw in aws.items(
+        "autoscaling", "DescribeScalingActivities", "Activities", AutoScalingGroupName=names.group(fleet)
+    ):
+        found = _ACTIVITY.match(raw.get("Description", ""))
+        if found and raw["StartTime"] >= since:
+            yield Activity(
+                launch=found[1].startswith("Launching"),
+                box=found[2] or "",
+                began=raw["StartTime"],
+                ended=raw.get("EndTime"),
+                succeeded=raw["StatusCode"] == "Successful",
+                why=raw.get("StatusMessage") or raw.get("Cause", ""),
+            )
+
+
+def _alarms(aws: Aws, fleet: str, since: datetime, until: datetime) -> Iterator[tuple[datetime, str]]:
+    for raw in aws.items(
+        "cloudwatch",
+        "DescribeAlarmHistory",
+        "AlarmHistoryItems",
+        AlarmName=names.no_healthy_target_alarm(fleet),
+        HistoryItemType="StateUpdate",
+        StartDate=since,
+        EndDate=until,
+    ):
+        yield raw["Timestamp"], json.loads(raw["HistoryData"])["newState"]["stateValue"]
+
+
+def _stages(aws: Aws, fleet: str, since: datetime) -> Iterator[Stage]:
+    for raw in aws.items(
+        "logs",
+        "FilterLogEvents",
+        "events",
+        logGroupName=names.box_log_group(fleet),
+        startTime=int(since.timestamp() * 1000),
+        filterPattern='"BOOTSTAGE"',
+    ):
+        if found := _STAGE.search(raw["message"]):
+            fields = dict(pair.split("=", 1) for pair in found[1].split() if "=" in pair)
+            yield Stage(
+                box=raw["logStreamName"].rpartition("/")[2],
+                name=fields["stage"],
+                start=float(fields["start"]),
+                end=float(fields["end"]),
+                outcome=fields.get("outcome", ""),
+            )
+
+
+def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, tuple[str, str, datetime]]]:
+    """Boxes that EC2 remembers: those that run, and those that ended within the hour."""
+    ours = [{"Name": "tag:aws:autoscaling:groupName", "Values": [names.group(fleet)]}]
+    for reservation in aws.items("ec2", "DescribeInstances", "Reservations", Filters=ours):
+        for raw in reservation["Instances"]:
+            purchase = "spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand"
+            yield raw["InstanceId"], (purchase, raw["InstanceType"], raw["LaunchTime"])
+
+
+# --- put in order ----------------------------------------------------------------------------------------------
+
+
+def lives(sources: Sources, settings: Settings) -> dict[str, Life]:
+    """Every box by id, from whichever source knows it; an unknown kind is taken from the lever of its time."""
+    found: dict[str, Life] = {}
+
+    def life(box: str) -> Life:
+        return found.setdefault(box, Life())
+
+    for box, (purchase, pool, launched) in sources.living.items():
+        known = life(box)
+        known.purchase, known.pool, known.launched = purchase, pool, launched
+    for activity in sources.activities:
+        if activity.box and activity.launch:
+            known = life(activity.box)
+            known.launched = known.launched or activity.began
+            known.serving = known.serving or (activity.ended if activity.succeeded else None)
+        elif activity.box:
+            known = life(activity.box)
+            known.ended, known.ended_why = activity.ended or activity.began, activity.why
+    for decided in sources.decisions:
+        _learn(decided, life)
+    for stage in sources.stages:
+        life(stage.box).stages.append(stage)
+    for known in found.values():
+        if known.noticed and not known.ended:
+            known.ended, known.ended_why = known.noticed + timedelta(seconds=NOTICE_SECONDS), "reclaimed"
+        known.purchase = known.purchase or "spot"
+        known.pool = known.pool or settings.pools[0]
+    return {box: known for box, known in found.items() if known.launched}
+
+
+def _learn(decided: observe.Decided, life: Any) -> None:
+    """What one decision record says of the boxes in it."""
+    for box, words in (decided.record.get("world", {}).get("boxes") or {}).items():
+        known = life(box)
+        known.launched = known.launched or decided.at
+        if seen := _SEEN_BOX.search(words):
+            known.purchase, known.pool = seen["purchase"], seen["pool"]
+        if words.endswith("healthy") and not words.endswith("unhealthy"):
+            known.serving = known.serving or decided.at
+    signal = decided.record.get("signal", {})
+    if not (box := signal.get("box")):
+        return
+    at = datetime.fromisoformat(signal["at"]) if "at" in signal else decided.at
+    match signal.get("wake"):
+        case "interruption":
+            life(box).noticed = at
+        case "launched":
+            known = life(box)
+            known.launched, known.serving = known.launched or at, known.serving or at
+        case "terminated":
+            life(box).ended = life(box).ended or at
+
+
+def events(sources: Sources, settings: Settings) -> list[Event]:
+    """The event log, in order of time."""
+    found = [
+        *_box_events(lives(sources, settings), settings, sources),
+        *_decision_events(sources.decisions),
+        *(Event(at, "alarm", {"state": state}) for at, state in sources.alarms),
+        *(
+            Event(a.began, "launch.failed", {"purchase": "?", "pool": "?", "why": a.why})
+            for a in sources.activities
+            if a.launch and not a.succeeded and a.ended
+        ),
+    ]
+    inside = sorted(
+        (event for event in found if sources.since <= event.at <= sources.until), key=lambda event: event.at
+    )
+    start = Event(sources.since, "start", {"name": settings.fleet_name, "desired": settings.capacity.min})
+    return [
+        start,
+        *inside,
+        Event(sources.until, "end", {"name": settings.fleet_name, "desired": settings.capacity.min}),
+    ]
+
+
+def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources) -> Iterator[Event]:
+    for box, life in boxes.items():
+        if life.launched is None or (life.ended and life.ended < sources.since):
+            continue
+        pool = settings.pool(life.pool)
+        price = pool.spot_usd if life.purchase == "spot" else pool.on_demand_usd
+        launched = max(life.launched, sources.since)  # it ran before the window: its bill in the window begins there
+        kind = {"purchase": life.purchase, "pool": life.pool, "usd_per_hour": price}
+        yield Event(launched, "box.launched", {"box": box, **kind})
+        if life.serving:
+            yield Event(max(life.serving, launched), "box.serving", {"box": box})
+        if life.noticed:
+            yield Event(life.noticed, "notice", {"box": box})
+        if life.ended:
+            if life.serving:
+                gone = min(life.noticed or life.ended, life.ended)
+                yield Event(gone, "box.unserving", {"box": box, "why": "notice" if life.noticed else life.ended_why})
+            yield Event(life.ended, "box.ended", {"box": box, "why": life.ended_why or "terminated"})
+
+
+def _decision_events(decisions: Iterable[observe.Decided]) -> Iterator[Event]:
+    mode = lever = None
+    for decided in decisions:
+        record, at = decided.record, decided.at
+        yield Event(at, "decision", record)
+        wake, box = record.get("signal", {}).get("wake"), record.get("signal", {}).get("box", "")
+        if wake == "rebalance":
+            yield Event(at, "rebalance", {"box": box})
+        if record.get("mode") and record["mode"] != mode:
+            mode = record["mode"]
+            yield Event(at, "mode", {"mode": mode})
+        moved = _moved(record)
+        if moved is not None and moved != lever:
+            lever = moved
+            yield Event(at, "lever", {"percentage": lever})
+        if record.get("action") in {str(kind) for kind in TEXTS}:
+            subject = TEXTS[Kind(record["action"])].subject
+            yield Event(at, "mail", {"subject": subject, "body": record.get("reason", "")})
+
+
+def _moved(record: dict[str, Any]) -> int | None:
+    """The group's percentage after this decision, as far as it tells."""
+    if record.get("action") in _TO_ON_DEMAND and record.get("outcome") == "done":
+        return 100
+    if record.get("action") == Kind.REARM:
+        return 0
+    seen = record.get("world", {}).get("percentage")
+    return None if seen is None else int(seen)

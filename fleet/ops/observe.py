@@ -1,0 +1,127 @@
+"""Reads one fleet as the watchdog does, through the operator's own door: shapes are parsed where the watchdog's are."""
+
+import functools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+
+from fleet import names
+from fleet.ops.aws import Aws
+from fleet.settings import Settings
+from lambdas.watchdog.aws import AwsCloud
+from lambdas.watchdog.state import State, StateError, loads
+from lambdas.watchdog.world import World
+
+DECISIONS_SINCE_HOURS = 6  # twelve scans: the last decisions, in one page
+DECISION_PAGES = 2  # of a busy log; what is there by then is shown
+
+
+class OperatorCloud(AwsCloud):
+    """The watchdog's reads with the operator's credentials, retries and error messages; its writes are not for here."""
+
+    def __init__(self, settings: Settings, aws: Aws, function: dict[str, Any]) -> None:
+        environment = function["Environment"]["Variables"]
+        super().__init__(
+            settings,
+            topic_arn=environment[names.ENV_TOPIC_ARN],
+            target_group_arn=environment[names.ENV_TARGET_GROUP_ARN],
+            remaining_seconds=lambda: float("inf"),
+        )
+        self._aws = aws
+
+    def _call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
+        return self._aws.call(service, self._api_name(service, operation), **request)
+
+    def _pages(self, service: str, operation: str, **request: Any) -> Iterator[dict[str, Any]]:
+        return self._aws.pages(service, self._api_name(service, operation), **request)
+
+    def _api_name(self, service: str, operation: str) -> str:
+        return str(self._aws.client(service).meta.method_to_api_mapping[operation])
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One invocation of the watchdog, from its log. `record` is the `decision` event of the event log."""
+
+    at: datetime
+    record: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """One look at a fleet: what the watchdog would see, what it remembers, what it did."""
+
+    world: World
+    state: State | None
+    state_problem: str  # why there is no state
+    decisions: tuple[Decided, ...]  # oldest first
+    spot_usd: dict[tuple[str, str], float]  # by pool and zone, USD per hour, now
+
+
+def look(settings: Settings, aws: Aws) -> View:
+    """Nine calls and the log, the independent ones at the same time."""
+    fleet = settings.fleet_name
+    function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
+    cloud = OperatorCloud(settings, aws, function)
+    (text, lever), group, alarm, health, deploying, refreshes, found, prices = aws.together(
+        cloud.parameters,
+        cloud.group,
+        cloud.alarm,
+        cloud.target_health,
+        cloud.stack_in_progress,
+        cloud.refreshes,
+        functools.partial(decisions, aws, function),
+        functools.partial(spot_prices, aws, settings),
+    )
+    ids = tuple(box.id for box in group.boxes)
+    world = World(
+        lever=lever,
+        alarm=alarm,
+        group=group,
+        instances=cloud.instances(ids) if ids else {},
+        health=health,
+        deploying=deploying,
+        refreshes=refreshes,
+    )
+    try:
+        state, problem = loads(text), ""
+    except StateError as error:
+        state, problem = None, str(error)
+    return View(world, state, problem, found, prices)
+
+
+def decisions(
+    aws: Aws, function: dict[str, Any], since: datetime | None = None, pages: int | None = DECISION_PAGES
+) -> tuple[Decided, ...]:
+    """The watchdog's decision records since a time, oldest first."""
+    since = since or datetime.now(UTC) - timedelta(hours=DECISIONS_SINCE_HOURS)
+    log = aws.pages(
+        "logs",
+        "FilterLogEvents",
+        logGroupName=function["LoggingConfig"]["LogGroup"],
+        startTime=int(since.timestamp() * 1000),
+        filterPattern='"decision"',
+    )
+    found = []
+    for event in (event for page in islice(log, pages) for event in page.get("events", [])):
+        try:
+            record = json.loads(event["message"])["decision"]
+        except (ValueError, KeyError, TypeError):
+            continue  # another line that holds the word
+        found.append(Decided(datetime.fromtimestamp(event["timestamp"] / 1000, UTC), record))
+    return tuple(sorted(found, key=lambda decided: decided.at))
+
+
+def spot_prices(aws: Aws, settings: Settings) -> dict[tuple[str, str], float]:
+    """What spot costs now, USD per hour, by pool and zone."""
+    history = aws.call(
+        "ec2",
+        "DescribeSpotPriceHistory",
+        InstanceTypes=list(settings.pools),
+        ProductDescriptions=["Linux/UNIX"],
+        StartTime=datetime.now(UTC),
+    )["SpotPriceHistory"]
+    return {(line["InstanceType"], line["AvailabilityZone"]): float(line["SpotPrice"]) for line in history}

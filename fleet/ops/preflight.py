@@ -1,0 +1,61 @@
+"""Everything that would fail a deploy at 3 p.m. or a failover at 3 a.m., checked now: pass, warn or fail, and remedy.
+
+A check that could not be made has not passed.
+"""
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from fleet.ops import checks_account as account
+from fleet.ops import checks_fleet as fleet
+from fleet.ops.checks import Check, Finding, Ground, Level, failed
+from fleet.ops.errors import CredentialsError, OperatorError
+
+# In the order in which an operator would want to hear of them.
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("credentials", account.credentials),
+    ("bootstrap", account.bootstrap),
+    ("stacks", fleet.stacks),
+    ("spot quota", account.spot_quota),
+    ("on-demand quota", account.on_demand_quota),
+    ("Lambda concurrency", account.lambda_concurrency),
+    ("service-linked roles", account.linked_roles),
+    ("EBS key", account.ebs_key),
+    ("offered types", fleet.offerings),
+    ("machine image", fleet.image),
+    ("network", fleet.network),
+    ("artifacts", fleet.artifacts),
+    ("subscriptions", fleet.subscriptions),
+    ("lever and mode", fleet.lever),
+    ("watchdog's role", fleet.watchdog_role),
+)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the answer."""
+
+    check: str
+    finding: Finding
+
+
+def run(checks: Iterable[tuple[str, Check]], ground: Ground) -> tuple[Line, ...]:
+    """Run every check at the same time; in the order of the list. Without credentials no other check says anything."""
+
+    def one(named: tuple[str, Check]) -> Line:
+        name, check = named
+        try:
+            return Line(name, check(ground))
+        except CredentialsError:
+            raise
+        except OperatorError as error:
+            return Line(name, failed(f"could not be checked: {error.message}", error.remedy))
+
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return tuple(pool.map(one, checks))
+
+
+def all_right(lines: Iterable[Line]) -> bool:
+    """Whether nothing failed; a warning is the operator's to judge."""
+    return all(line.finding.level is not Level.FAIL for line in lines)

@@ -1,0 +1,90 @@
+"""How answers look in a terminal: tables by rich; nothing is decided here."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from fleet.ops.checks import Level
+from fleet.ops.preflight import Line
+from fleet.ops.status import Status
+
+_COLOUR = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
+
+
+def console() -> Console:
+    """Standard output; plain text where it is not a terminal."""
+    return Console(soft_wrap=False, highlight=False)
+
+
+def _plain_table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=bool(any(columns)), header_style="dim")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def preflight(lines: Sequence[Line]) -> None:
+    """One line a check, its remedy below, and the count at the end."""
+    table = _plain_table("", "", "")
+    for line in lines:
+        level = line.finding.level
+        table.add_row(f"[{_COLOUR[level]}]{level}[/]", line.check, _escape(line.finding.found))
+        if line.finding.remedy:
+            table.add_row("", "", f"[dim]remedy:[/] {_escape(line.finding.remedy)}")
+    counts = {level: sum(line.finding.level is level for line in lines) for level in Level}
+    out = console()
+    out.print(table)
+    out.print(", ".join(f"{count} {level}" for level, count in counts.items()))
+
+
+def status(found: Status) -> Group:
+    """The answer on one screen."""
+    right = not found.problems
+    head = Text.assemble(
+        (f"{found.fleet} ({found.region}) ", "bold"),
+        ("all right", "bold green") if right else ("needs you", "bold red"),
+        f"   {found.at:%Y-%m-%d %H:%M:%S} UTC",
+    )
+    lever = found.lever
+    agreed = "agreed" if lever.agreed else f"DISAGREE, expected {lever.expected}"
+    facts = _plain_table("", "")
+    facts.add_row("mode", f"{found.mode or 'unknown'}{', ' + found.doing if found.doing else ''}")
+    facts.add_row("lever", f"parameter {lever.parameter}, group {lever.group}: {agreed}")
+    facts.add_row("serving", f"{found.serving} of {found.desired}")
+    facts.add_row(
+        "alarm", found.alarm + (f" for {_span(found.alarm_seconds)}" if found.alarm_seconds is not None else "")
+    )
+    facts.add_row("failovers", f"{found.failovers_24h} in 24 h")
+    facts.add_row("cost", f"${found.usd_per_day:.2f} a day now, ${found.usd_per_day_on_demand:.2f} all on-demand")
+    boxes = _plain_table("box", "kind", "pool", "zone", "age", "state", "target", "boot", "$/h")
+    for box in found.boxes:
+        age = _span(box.age_seconds) if box.age_seconds is not None else "?"
+        price = f"{box.usd_per_hour:.4f}" if box.usd_per_hour is not None else "?"
+        boxes.add_row(box.id, box.purchase, box.pool, box.zone, age, box.lifecycle, box.health, box.boot, price)
+    decisions = _plain_table("decided at", "woken by", "action", "reason")
+    for line in found.decisions:
+        decisions.add_row(
+            f"{line['at']:%m-%d %H:%M:%S}", str(line["signal"]), str(line["action"]), _escape(str(line["reason"]))
+        )
+    problems = [Text(f"! {problem}", style="red") for problem in found.problems]
+    return Group(head, facts, Text(), boxes, Text(), decisions, *problems)
+
+
+def _span(seconds: int) -> str:
+    hours, minutes = divmod(seconds // 60, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds} s"
+
+
+def record(found: dict[str, Any]) -> None:
+    """The watchdog's decision, as an operator wants to read it."""
+    out = console()
+    out.print(f"[bold]{_escape(str(found.get('action', '?')))}[/]: {_escape(str(found.get('reason', '')))}")
+    if outcome := found.get("outcome"):
+        out.print(f"outcome: {_escape(str(outcome))}")
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", r"\[")

@@ -1,0 +1,189 @@
+"""Answers "is it all right?": mode, lever, boxes, alarm, last decisions and dollars, and what needs a human. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from fleet.ops.observe import Decided, View
+from fleet.pools import POOLS
+from fleet.settings import Settings
+from lambdas.watchdog.cloud import Box
+from lambdas.watchdog.state import Mode, State
+
+SHOWN_DECISIONS = 5
+HOURS_PER_DAY = 24
+
+
+@dataclass(frozen=True)
+class BoxStatus:
+    """One member of the group."""
+
+    id: str
+    purchase: str  # spot, on-demand, or ? while EC2 does not know it yet
+    pool: str
+    zone: str
+    age_seconds: int | None
+    lifecycle: str
+    health: str  # the balancer's word; "not registered" without one
+    boot: str  # warm, cold or ?
+    usd_per_hour: float | None  # None: no table knows the type
+
+    @property
+    def serving(self) -> bool:
+        """Whether the balancer routes to it."""
+        return self.health == "healthy"
+
+
+@dataclass(frozen=True)
+class Lever:
+    """The on-demand percentage in its three places."""
+
+    parameter: str | None
+    group: int | None
+    expected: int | None
+
+    @property
+    def agreed(self) -> bool:
+        """Whether all three are the same."""
+        return self.parameter == str(self.expected) and self.group == self.expected
+
+
+@dataclass(frozen=True)
+class Status:
+    """The answer. `problems` is empty when all is right; the rest is what it was judged on."""
+
+    at: datetime
+    fleet: str
+    region: str
+    mode: str | None
+    doing: str  # a transition or a re-arm under way, a deploy, a refresh
+    lever: Lever
+    boxes: tuple[BoxStatus, ...]
+    desired: int
+    alarm: str
+    alarm_seconds: int | None
+    failovers_24h: int
+    decisions: tuple[dict[str, Any], ...]
+    usd_per_day: float
+    usd_per_day_on_demand: float
+    problems: tuple[str, ...]
+
+    @property
+    def serving(self) -> int:
+        """Boxes that callers reach."""
+        return sum(box.serving for box in self.boxes)
+
+
+def judge(view: View, settings: Settings, now: datetime) -> Status:
+    """From one look to the answer."""
+    world, state = view.world, view.state
+    boxes = tuple(_boxes(view, settings, now))
+    lever = Lever(world.lever, world.percentage, state.expected_lever if state else None)
+    desired = world.group.desired if world.group else 0
+    status = Status(
+        at=now,
+        fleet=settings.fleet_name,
+        region=settings.region,
+        mode=str(state.mode) if state else None,
+        doing=_doing(view),
+        lever=lever,
+        boxes=boxes,
+        desired=desired,
+        alarm=world.alarm.state if world.alarm else "absent",
+        alarm_seconds=int((now - world.alarm.since).total_seconds()) if world.alarm else None,
+        failovers_24h=_failovers(state, now),
+        decisions=tuple(_line(decided) for decided in view.decisions[-SHOWN_DECISIONS:]),
+        usd_per_day=round(sum(box.usd_per_hour or 0 for box in boxes) * HOURS_PER_DAY, 2),
+        usd_per_day_on_demand=round(_all_on_demand(desired, settings), 2),
+        problems=(),
+    )
+    return _with_problems(status, view)
+
+
+def _boxes(view: View, settings: Settings, now: datetime) -> Iterator[BoxStatus]:
+    for box in view.world.group.boxes if view.world.group else ():
+        instance = view.world.instances.get(box.id)
+        purchase = "?" if instance is None else "spot" if instance.spot else "on-demand"
+        yield BoxStatus(
+            id=box.id,
+            purchase=purchase,
+            pool=box.instance_type,
+            zone=box.zone,
+            age_seconds=int((now - instance.launched_at).total_seconds()) if instance else None,
+            lifecycle=box.lifecycle,
+            health=view.world.health.get(box.id, "not registered"),
+            boot=(instance and instance.boot) or "?",
+            usd_per_hour=_price(box, purchase, view, settings),
+        )
+
+
+def _price(box: Box, purchase: str, view: View, settings: Settings) -> float | None:
+    """USD per hour: spot as of now in its zone, on-demand from the table; None for a type that no table knows."""
+    if purchase == "spot" and (now := view.spot_usd.get((box.instance_type, box.zone))):
+        return now
+    if box.instance_type not in (*settings.pools, *POOLS):
+        return None
+    pool = settings.pool(box.instance_type)
+    return pool.spot_usd if purchase == "spot" else pool.on_demand_usd
+
+
+def _all_on_demand(desired: int, settings: Settings) -> float:
+    """What the fleet would cost if it never used spot: its first pool, the cheapest that on-demand would launch."""
+    return settings.pool(settings.pools[0]).on_demand_usd * HOURS_PER_DAY * desired
+
+
+def _failovers(state: State | None, now: datetime) -> int:
+    day_ago = now - timedelta(hours=HOURS_PER_DAY)
+    return sum(at >= day_ago for at in state.failovers) if state else 0
+
+
+def _doing(view: View) -> str:
+    state, world = view.state, view.world
+    words = []
+    if state and state.unfinished:
+        words.append(f"{state.unfinished.kind} unfinished since {state.unfinished.at:%H:%M:%S}")
+    if state and state.rearm_from:
+        words.append(f"re-arming since {state.rearm_from:%H:%M:%S}")
+    if world.deploying:
+        words.append("a deploy is in progress")
+    words += [f"instance refresh {refresh.status}" for refresh in world.refreshes[:1] if refresh.active]
+    return ", ".join(words)
+
+
+def _line(decided: Decided) -> dict[str, Any]:
+    record = decided.record
+    return {
+        "at": decided.at,
+        "signal": record.get("signal", {}).get("wake"),
+        "action": record.get("action"),
+        "reason": record.get("reason"),
+        "outcome": record.get("outcome"),
+    }
+
+
+def _with_problems(status: Status, view: View) -> Status:
+    found = []
+    if view.state is None:
+        found.append(f"{view.state_problem}: docs/runbook/state-unreadable.md")
+    elif not status.lever.agreed and not view.state.unfinished:
+        lever = status.lever
+        pinned = view.state.mode is Mode.PINNED
+        repair = "pinned repairs nothing: fleetctl pin, or arm" if pinned else "the next scan repairs it"
+        said = f"parameter {lever.parameter}, group {lever.group}, expected {lever.expected}"
+        found.append(f"lever disagrees: {said}; {repair}")
+    if status.serving < status.desired:
+        found.append(f"{status.serving} of {status.desired} boxes serve: docs/runbook/no-healthy-target.md")
+    if status.alarm != "OK":
+        found.append(f"alarm is {status.alarm}: docs/runbook/no-healthy-target.md")
+    if view.state and view.state.dry_at:
+        found.append(f"on-demand has been dry since {view.state.dry_at:%H:%M:%S}: docs/runbook/mail-on-demand-dry.md")
+    if view.state and view.state.owed:
+        found.append(f"{len(view.state.owed)} mail not sent yet: docs/runbook/function-failed.md")
+    if view.world.group and "Launch" in view.world.group.suspended:
+        found.append("Launch is suspended: docs/runbook/mail-boot-loop.md")
+    if status.decisions and str(status.decisions[-1]["outcome"]).startswith("failed"):
+        found.append(f"the last decision failed: {status.decisions[-1]['outcome']}: docs/runbook/function-failed.md")
+    if view.world.refreshes and view.world.refreshes[0].failed:
+        found.append(f"the last instance refresh is {view.world.refreshes[0].status}: docs/runbook/deploy-failed.md")
+    return replace(status, problems=tuple(found))

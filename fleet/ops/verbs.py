@@ -1,0 +1,180 @@
+"""The subcommands of `fleetctl` that read and press: arguments in, one call into this package, a table or JSON out."""
+
+import dataclasses
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.live import Live
+
+from fleet.errors import UserError
+from fleet.ops import ask as asking
+from fleet.ops import commands, observe, pin_ami, preflight, render, status
+from fleet.ops.checks import Ground
+from fleet.ops.context import EXIT_ATTENTION, Operator, json_option, pass_operator
+
+
+def print_json(value: Any) -> None:
+    """One object, for scripts."""
+    click.echo(json.dumps(value, indent=2, default=str))
+
+
+@click.command("preflight")
+@json_option
+@pass_operator
+def preflight_command(operator: Operator, as_json: bool) -> None:
+    """Check everything that would fail a deploy or a failover.
+
+    Each line is pass, warn or fail, with its remedy. Reads only. Run it before a deploy and before `arm`, the first
+    deploy too. Ends with 0 if nothing fails, 3 otherwise.
+
+    \b
+    Example:  fleetctl preflight --json | jq '.[] | select(.level == "fail")'
+    """
+    lines = preflight.run(preflight.CHECKS, Ground(operator.settings, operator.aws))
+    if as_json:
+        print_json([{"check": line.check, **dataclasses.asdict(line.finding)} for line in lines])
+    else:
+        render.preflight(lines)
+    if not preflight.all_right(lines):
+        raise click.exceptions.Exit(EXIT_ATTENTION)
+
+
+WATCH_SECONDS = 10.0
+
+
+@click.command("status")
+@click.option("--watch", is_flag=True, help=f"Look again every {WATCH_SECONDS:.0f} s, until interrupted.")
+@json_option
+@pass_operator
+def status_command(operator: Operator, watch: bool, as_json: bool) -> None:
+    """Say whether the fleet is all right, and what the watchdog last decided and why.
+
+    Mode, lever (parameter and group), boxes, targets, alarm, decisions, dollars per day. At most 12 calls, reads only.
+    Ends with 0 if all is right, 3 if something needs you.
+
+    \b
+    Example:  fleetctl status --json | jq .problems
+    """
+    if watch and as_json:
+        raise UserError("status: --watch draws on the terminal; allowed: --watch or --json, not both")
+    found = _look(operator)
+    if watch:
+        with Live(render.status(found), console=render.console(), screen=False) as live:
+            while True:  # until interrupted
+                time.sleep(WATCH_SECONDS)
+                live.update(render.status(_look(operator)), refresh=True)
+    if as_json:
+        print_json({**dataclasses.asdict(found), "serving": found.serving, "agreed": found.lever.agreed})
+    else:
+        render.console().print(render.status(found))
+    if found.problems:
+        raise click.exceptions.Exit(EXIT_ATTENTION)
+
+
+def _look(operator: Operator) -> status.Status:
+    return status.judge(observe.look(operator.settings, operator.aws), operator.settings, datetime.now(UTC))
+
+
+@click.command("ask")
+@click.argument("prompt")
+@json_option
+@pass_operator
+def ask_command(operator: Operator, prompt: str, as_json: bool) -> None:
+    """Put one PROMPT to the model, through Run Command.
+
+    Needs no network set-up: the prompt travels as base64 to a document of the fleet's own, which asks the engine on a
+    box that serves. Answers with up to 64 tokens.
+
+    \b
+    Example:  fleetctl ask "hello"
+    """
+    answer = asking.ask(operator.aws, operator.settings.fleet_name, prompt)
+    if as_json:
+        print_json(dataclasses.asdict(answer))
+    else:
+        click.echo(answer.text.strip())
+        click.echo(f"({answer.model} on {answer.box}, {answer.seconds:.1f} s)", err=True)
+
+
+@click.command("pin-ami")
+@click.option("--ami", "ami_id", help="Pin this image instead of the newest deep-learning image.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@pass_operator
+def pin_ami_command(operator: Operator, ami_id: str | None, yes: bool) -> None:
+    """Pin the machine image in the settings file.
+
+    An image that is not pinned rolls the fleet by itself whenever a new one appears. Changes one line of the file; the
+    next deploy then rolls the boxes, launch-first, if the image differs from theirs.
+    """
+    image = pin_ami.choose(operator.aws, operator.settings, ami_id)
+    if operator.settings.ami_id == image.id:
+        click.echo(f"ami_id is {image.id} already ({image.name})")
+        return
+    question = f'Set "ami_id" in {operator.settings_path} to {image.id} ({image.name}, root {image.root_gib} GiB)?'
+    if not yes:
+        click.confirm(question, abort=True)
+    before = pin_ami.write(operator.settings_path, image.id)
+    click.echo(f"{operator.settings_path}: ami_id {before or 'null'} -> {image.id}. Next: make diff")
+
+
+def _button(name: str) -> click.Command:
+    """One of the four commands that invoke the watchdog."""
+
+    @click.command(name, help=commands.HELP[name])
+    @click.option("--why", required=True, help="The reason; it is recorded in the decision log and in the mail.")
+    @click.option("--yes", is_flag=True, help="Do not ask.")
+    @json_option
+    @pass_operator
+    def button(operator: Operator, why: str, yes: bool, as_json: bool) -> None:
+        fleet = operator.settings.fleet_name
+        who = commands.caller(operator.aws)
+        if not yes:
+            click.echo(f"{name} {fleet} ({operator.settings.region}), as {who}", err=True)
+            click.confirm(f"This {commands.EFFECT[name]}. Go on?", abort=True, err=True)
+        record = commands.press(operator.aws, fleet, name, who=who, why=why)
+        if as_json:
+            print_json(record)
+        else:
+            render.record(record)
+
+    return button
+
+
+BUTTONS = tuple(_button(name) for name in commands.EFFECT)
+
+
+@click.command("review")
+@click.option(
+    "--assembly",
+    type=click.Path(path_type=Path),
+    default=Path("cdk.out"),
+    show_default=True,
+    help="What `make synth` made.",
+)
+@click.option("--out", type=click.Path(path_type=Path), help="Write the comment here as well.")
+@json_option
+@pass_operator
+def review_command(operator: Operator, assembly: Path, out: Path | None, as_json: bool) -> None:
+    """Say what a deploy of this checkout would change, as a comment for a pull request.
+
+    Compares the synthesized templates with the deployed ones: what changes, does it roll boxes (and launch-first), is
+    anything destructive. Reads stacks and their inputs, nothing else.
+    """
+    from fleet.ops import review  # loads CloudFormation's schemas: seconds that no other command should pay
+
+    result = review.review(review.observed(operator.aws, review.synthesized(assembly)))
+    text = review.markdown(result)
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(text, encoding="utf-8")
+    if as_json:
+        print_json(dataclasses.asdict(result))
+    else:
+        click.echo(text, nl=False)
+
+
+COMMANDS = (status_command, preflight_command, ask_command, *BUTTONS, pin_ami_command, review_command)

@@ -1,0 +1,50 @@
+"""A scripted AWS for the operator's reads: answers by call name, for what the embedded AWS cannot be brought to say."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from fleet.ops.errors import MissingError
+from fleet.settings import Artifact, Model, Settings
+
+
+class Answers:
+    """Stands in for `ops.aws.Aws`: an answer is a value, an exception to raise, or a function of the arguments."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers = dict(answers)
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.region = "us-east-2"
+
+    def call(self, service: str, operation: str, **arguments: Any) -> Any:
+        name = f"{service} {operation}"
+        self.asked.append((name, arguments))
+        if name not in self.answers:
+            raise MissingError(f"{name}: not found", "script an answer")
+        answer = self.answers[name]
+        answer = answer(**arguments) if callable(answer) else answer
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def items(self, service: str, operation: str, key: str, **arguments: Any) -> Iterator[Any]:
+        yield from self.call(service, operation, **arguments)[key]
+
+
+@pytest.fixture
+def answers() -> Callable[..., Answers]:
+    return lambda **_: Answers({}) if not _ else Answers(_)
+
+
+@pytest.fixture
+def settings() -> Settings:
+    artifact = Artifact(key="artifacts/model.gguf")
+    model = Model(
+        name="house-model:31b-q4",
+        engine_version="0.11.4",
+        engine=Artifact(key="artifacts/engine.tgz"),
+        gguf=artifact,
+        modelfile=Artifact(key="artifacts/Modelfile"),
+    )
+    return Settings(fleet_name="llm", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=model)

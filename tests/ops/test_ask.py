@@ -1,0 +1,158 @@
+"""`fleetctl ask`: the document's own shell lines, run by a real shell against a real HTTP server on loopback."""
+
+import base64
+import http.server
+import json
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet import ask_document
+from fleet.errors import UserError
+from fleet.ops import ask
+from fleet.ops.errors import MissingError, OperatorError
+
+# What a shell would act on, if it ever read the prompt.
+NASTY = "'; touch /tmp/owned; $(reboot) `id` \\ \" \n {{ prompt }} ASK\n$HOME ünïcödé ☃"
+
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    """Ollama's generate route, echoing the prompt."""
+
+    asked: list[dict[str, Any]] = []  # noqa: RUF012  one engine, one list
+
+    def do_POST(self) -> None:
+        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.asked.append({"path": self.path, **question})
+        body = json.dumps({"response": f"heard: {question['prompt']}"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+@pytest.fixture
+def engine() -> Iterator[int]:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    Engine.asked.clear()
+    yield server.server_port
+    server.shutdown()
+    server.server_close()
+
+
+def run_document(prompt: str, port: int, tmp_path: Path) -> subprocess.CompletedProcess[str]:
+    """What the agent on the box does: fill in the parameter, run the lines as a script."""
+    box = tmp_path / "box.json"
+    box.write_text(json.dumps({"model": "house-model:31b-q4", "port": port}))
+    content = ask_document.document()
+    value = ask_document.encode(prompt)
+    assert re.fullmatch(content["parameters"]["prompt"]["allowedPattern"], value)
+    lines = "\n".join(content["mainSteps"][0]["inputs"]["runCommand"])
+    assert lines.count("{{") == 1, "nothing but the prompt is filled in"
+    script = lines.replace("{{ prompt }}", value).replace("/etc/fleet/box.json", str(box))
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=30)
+
+
+@pytest.mark.parametrize("prompt", ["hello", NASTY, "x" * 4096])
+def test_the_prompt_reaches_the_engine_byte_for_byte_and_no_shell_reads_it(
+    prompt: str, engine: int, tmp_path: Path
+) -> None:
+    done = run_document(prompt, engine, tmp_path)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["answer"] == f"heard: {prompt}"
+    (question,) = Engine.asked
+    assert (question["path"], question["model"], question["stream"]) == ("/api/generate", "house-model:31b-q4", False)
+
+
+def test_an_engine_that_does_not_answer_fails_the_command(tmp_path: Path) -> None:
+    done = run_document("hello", 1, tmp_path)
+    assert done.returncode != 0
+    assert "Connection refused" in done.stderr
+
+
+@pytest.mark.parametrize("value", ["it's", "a b", "$(id)", "a\nb", "", "ab=c", "a" * 5465, "x\n"])
+def test_the_documents_pattern_admits_base64_and_nothing_else(value: str) -> None:
+    pattern = ask_document.document()["parameters"]["prompt"]["allowedPattern"]
+    assert not re.fullmatch(pattern, value)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"), [("", "the prompt is empty"), (" \n", "the prompt is empty"), ("x" * 4097, "has 4097 bytes")]
+)
+def test_a_prompt_that_cannot_travel_is_refused_before_any_call(prompt: str, words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        ask_document.encode(prompt)
+
+
+def fleet_of(*health: tuple[str, str], **more: Any) -> dict[str, Any]:
+    targets = [{"Target": {"Id": box}, "TargetHealth": {"State": state}} for box, state in health]
+    return {
+        "autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": [{"TargetGroupARNs": ["arn:tg"]}]},
+        "elbv2 DescribeTargetHealth": {"TargetHealthDescriptions": targets},
+        "ssm SendCommand": {"Command": {"CommandId": "c-1"}},
+        **more,
+    }
+
+
+@pytest.fixture
+def scripted(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(ask, "POLL_SECONDS", 0.01)
+
+    def make(script: dict[str, Any]) -> Any:
+        aws = answers()
+        aws.answers = script
+        return aws
+
+    return make
+
+
+def test_a_serving_box_is_asked_and_its_answer_returned(scripted: Any) -> None:
+    said = json.dumps({"model": "m", "answer": "hi", "seconds": 0.4})
+    states = iter(
+        [
+            MissingError("InvocationDoesNotExist", ""),
+            {"Status": "InProgress"},
+            {"Status": "Success", "StandardOutputContent": said},
+        ]
+    )
+    aws = scripted(
+        fleet_of(("i-cold", "initial"), ("i-warm", "healthy"), **{"ssm GetCommandInvocation": lambda **_: next(states)})
+    )
+    assert ask.ask(aws, "llm", "hello") == ask.Answer("i-warm", "m", "hi", 0.4)
+    sent = dict(aws.asked)["ssm SendCommand"]
+    assert (sent["InstanceIds"], sent["DocumentName"]) == (["i-warm"], "llm-ask")
+    assert base64.b64decode(sent["Parameters"]["prompt"][0]) == b"hello"
+
+
+def test_no_serving_box_is_said_before_any_command_is_sent(scripted: Any) -> None:
+    aws = scripted(fleet_of(("i-cold", "initial")))
+    with pytest.raises(OperatorError, match="no box of llm serves now"):
+        ask.ask(aws, "llm", "hello")
+    assert "ssm SendCommand" not in dict(aws.asked)
+
+
+def test_a_fleet_that_does_not_exist_is_named(scripted: Any) -> None:
+    with pytest.raises(MissingError, match="the group llm-gpu does not exist"):
+        ask.ask(scripted({"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": []}}), "llm", "hello")
+
+
+def test_a_command_that_fails_on_the_box_says_why(scripted: Any) -> None:
+    failed = {"Status": "Failed", "StandardErrorContent": "Traceback ...\nurllib.error.URLError: refused\n"}
+    aws = scripted(fleet_of(("i-1", "healthy"), **{"ssm GetCommandInvocation": failed}))
+    with pytest.raises(OperatorError, match=r"on i-1 ended as Failed: urllib\.error\.URLError: refused"):
+        ask.ask(aws, "llm", "hello")
+
+
+def test_an_answer_that_never_comes_ends_the_wait(scripted: Any) -> None:
+    aws = scripted(fleet_of(("i-1", "healthy"), **{"ssm GetCommandInvocation": {"Status": "InProgress"}}))
+    with pytest.raises(OperatorError, match="has not answered within 0 s"):
+        ask.ask(aws, "llm", "hello", wait_seconds=0.05)

@@ -1,0 +1,91 @@
+"""Every error of AWS as an operator reads it: the call, what is missing, the exit code."""
+
+import pytest
+from botocore.exceptions import (
+    ClientError,
+    ConnectTimeoutError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    ParamValidationError,
+    ProfileNotFound,
+    UnauthorizedSSOTokenError,
+)
+
+from fleet.ops import errors
+from fleet.ops.errors import explain, permission
+
+
+def answered(code: str, message: str = "", status: int = 400) -> ClientError:
+    response = {"Error": {"Code": code, "Message": message}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(response, "DescribeThings")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "code", "words"),
+    [
+        (NoCredentialsError(), errors.CredentialsError, 2, "no usable AWS credentials"),
+        (ProfileNotFound(profile="work"), errors.CredentialsError, 2, "work"),
+        (UnauthorizedSSOTokenError(), errors.CredentialsError, 2, "aws sso login"),
+        (answered("ExpiredToken"), errors.CredentialsError, 2, "does not accept these credentials (ExpiredToken)"),
+        (answered("InvalidClientTokenId"), errors.CredentialsError, 2, "AWS_PROFILE"),
+        (answered("Throttling"), errors.ThrottledError, 1, "throttled, retries included"),
+        (answered("TooManyRequestsException"), errors.ThrottledError, 1, "wait a minute"),
+        (answered("ResourceNotFoundException", "Function not found"), errors.MissingError, 2, "Function not found"),
+        (
+            answered("ValidationError", "Stack x does not exist"),
+            errors.MissingError,
+            2,
+            "`fleet_name` and `region`",
+        ),
+        (answered("404"), errors.MissingError, 2, "`make deploy` makes it"),
+        (answered("InternalFailure", "oops", 500), errors.OperatorError, 1, "failed inside AWS"),
+        (
+            answered("InvalidValue", "bad zone"),
+            errors.RefusedError,
+            2,
+            "was refused (InvalidValue): bad zone",
+        ),
+        (EndpointConnectionError(endpoint_url="http://x"), errors.UnreachableError, 1, "AWS_ENDPOINT_URL"),
+        (ConnectTimeoutError(endpoint_url="http://x"), errors.UnreachableError, 1, "no answer"),
+        (ParamValidationError(report="missing"), errors.OperatorError, 1, "built wrongly"),
+    ],
+)
+def test_each_failure_names_the_call_and_its_remedy(error: Exception, kind: type, code: int, words: str) -> None:
+    explained = explain(error, service="ec2", operation="DescribeThings")
+    assert type(explained) is kind
+    assert explained.code == code
+    assert "ec2 DescribeThings" in explained.message
+    assert words in str(explained)
+    assert "\n  remedy: " in str(explained)
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"])
+def test_a_denial_names_the_permission_even_where_aws_does_not(code: str) -> None:
+    explained = explain(answered(code, "no"), service="service-quotas", operation="GetServiceQuota")
+    assert isinstance(explained, errors.DeniedError)
+    assert "your credentials lack servicequotas:GetServiceQuota" in explained.message
+    assert explained.remedy == "grant servicequotas:GetServiceQuota to whom you run as"
+
+
+def test_a_denial_quotes_the_action_and_the_resource_that_aws_names() -> None:
+    message = "User: x is not authorized to perform: kms:Decrypt on resource: arn:aws:kms:x because"
+    explained = explain(answered("AccessDeniedException", message), service="ssm", operation="GetParameter")
+    assert "lack kms:Decrypt on arn:aws:kms:x" in explained.message
+
+
+@pytest.mark.parametrize(
+    ("service", "operation", "action"),
+    [
+        ("s3", "HeadObject", "s3:GetObject"),
+        ("lambda", "Invoke", "lambda:InvokeFunction"),
+        ("elbv2", "DescribeTargetHealth", "elasticloadbalancing:DescribeTargetHealth"),
+        ("cloudwatch", "DescribeAlarms", "cloudwatch:DescribeAlarms"),
+    ],
+)
+def test_the_permission_is_named_as_iam_names_it(service: str, operation: str, action: str) -> None:
+    assert permission(service, operation) == action
+
+
+def test_an_error_that_is_not_of_aws_is_not_swallowed() -> None:
+    with pytest.raises(ZeroDivisionError):
+        explain(ZeroDivisionError(), service="ec2", operation="DescribeThings")

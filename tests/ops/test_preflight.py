@@ -1,0 +1,384 @@
+"""Every preflight check, brought to each of its ends; the remedy is part of the answer."""
+
+import dataclasses
+import json
+from typing import Any
+
+import pytest
+
+from fleet import names
+from fleet.ops import checks_account as account
+from fleet.ops import checks_fleet as fleet
+from fleet.ops import preflight
+from fleet.ops.checks import Finding, Ground, Level
+from fleet.ops.errors import CredentialsError, DeniedError, MissingError
+from fleet.settings import Network, Settings
+
+GONE = MissingError("not found", "look elsewhere")
+
+
+@pytest.fixture
+def ask(settings: Settings, answers: Any) -> Any:
+    """Run one check against scripted answers; keyword `change` edits the settings."""
+
+    def run(check: Any, scripted: dict[str, Any], **change: Any) -> Finding:
+        aws = answers()
+        aws.answers = scripted
+        found: Finding = check(Ground(dataclasses.replace(settings, **change), aws))
+        assert found.remedy or found.level is Level.PASS, "a finding that is no pass has a remedy"
+        return found
+
+    return run
+
+
+def quota(value: float) -> dict[str, Any]:
+    return {"service-quotas GetServiceQuota": {"Quota": {"Value": value}}}
+
+
+@pytest.mark.parametrize("check", [account.spot_quota, account.on_demand_quota])
+def test_a_quota_below_one_box_fails(ask: Any, check: Any) -> None:
+    found = ask(check, quota(0))
+    assert (found.level, "not even 1 x 4" in found.found) == (Level.FAIL, True)
+    assert "--desired-value 8" in found.remedy
+
+
+@pytest.mark.parametrize("check", [account.spot_quota, account.on_demand_quota])
+def test_a_quota_without_room_for_a_successor_fails(ask: Any, check: Any) -> None:
+    found = ask(check, quota(7))
+    assert (found.level, "no room for a successor" in found.found) == (Level.FAIL, True)
+
+
+def test_a_quota_that_fits_the_small_pool_only_warns(ask: Any) -> None:
+    found = ask(account.spot_quota, quota(8), pools=("g6.xlarge", "g6.2xlarge"))
+    assert (found.level, "2 x 4, not 2 x 8" in found.found) == (Level.WARN, True)
+
+
+def test_each_kind_asks_for_its_own_quota_code(settings: Settings, answers: Any) -> None:
+    aws = answers()
+    aws.answers = quota(8)
+    for check in (account.spot_quota, account.on_demand_quota):
+        assert check(Ground(settings, aws)).level is Level.PASS
+    assert [arguments["QuotaCode"] for _, arguments in aws.asked] == ["L-3819A6DF", "L-DB2E81BA"]
+
+
+def test_a_missing_bootstrap_fails_and_an_old_one_too(ask: Any) -> None:
+    assert ask(account.bootstrap, {}).level is Level.FAIL
+    old = ask(account.bootstrap, {"ssm GetParameter": {"Parameter": {"Value": "5"}}})
+    assert (old.level, old.found) == (Level.FAIL, "bootstrap version 5, needed 6")
+    assert ask(account.bootstrap, {"ssm GetParameter": {"Parameter": {"Value": "21"}}}).level is Level.PASS
+
+
+@pytest.mark.parametrize(
+    ("free", "level"), [(10, Level.FAIL), (100, Level.FAIL), (101, Level.PASS), (1000, Level.PASS)]
+)
+def test_reserving_one_execution_must_leave_a_hundred(ask: Any, free: int, level: Level) -> None:
+    limit = {"lambda GetAccountSettings": {"AccountLimit": {"UnreservedConcurrentExecutions": free}}}
+    assert ask(account.lambda_concurrency, limit).level is level
+
+
+def test_a_function_with_its_reservation_needs_no_more(ask: Any) -> None:
+    scripted = {"lambda GetFunctionConcurrency": {"ReservedConcurrentExecutions": 1}}
+    assert ask(account.lambda_concurrency, scripted).level is Level.PASS
+
+
+def test_a_missing_linked_role_warns_with_the_command_that_makes_it(ask: Any) -> None:
+    found = ask(
+        account.linked_roles, {"iam GetRole": lambda RoleName: GONE if RoleName.endswith("EC2Spot") else {"Role": {}}}
+    )
+    assert found.level is Level.WARN
+    assert found.remedy == "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
+
+
+KEY = "arn:aws:kms:us-east-2:123456789012:key/0a1b"
+SCALING = "arn:aws:iam::123456789012:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
+
+
+def test_an_ebs_key_without_a_grant_for_the_groups_role_fails(ask: Any) -> None:
+    scripted = {"kms ListGrants": {"Grants": []}, "kms GetKeyPolicy": {"Policy": "{}"}}
+    found = ask(account.ebs_key, scripted, ebs_key_arn=KEY)
+    assert (found.level, "aws kms create-grant" in found.remedy) == (Level.FAIL, True)
+
+
+@pytest.mark.parametrize(
+    "scripted",
+    [
+        {"kms ListGrants": {"Grants": [{"GranteePrincipal": SCALING}]}},
+        {"kms ListGrants": {"Grants": []}, "kms GetKeyPolicy": {"Policy": json.dumps({"Principal": SCALING})}},
+    ],
+)
+def test_a_grant_or_a_key_policy_for_the_groups_role_passes(ask: Any, scripted: dict[str, Any]) -> None:
+    assert ask(account.ebs_key, scripted, ebs_key_arn=KEY).level is Level.PASS
+
+
+def test_an_account_wide_customer_key_is_checked_as_if_it_stood_in_the_settings(ask: Any) -> None:
+    scripted = {
+        "ec2 GetEbsEncryptionByDefault": {"EbsEncryptionByDefault": True},
+        "ec2 GetEbsDefaultKmsKeyId": {"KmsKeyId": KEY},
+        "kms ListGrants": {"Grants": []},
+        "kms GetKeyPolicy": {"Policy": "{}"},
+    }
+    assert ask(account.ebs_key, scripted).level is Level.FAIL
+
+
+def offers(*pairs: tuple[str, str]) -> dict[str, Any]:
+    rows = [{"Location": zone, "InstanceType": kind} for zone, kind in pairs]
+    return {"ec2 DescribeInstanceTypeOfferings": {"InstanceTypeOfferings": rows}}
+
+
+def test_pools_that_no_zone_offers_fail_and_a_zone_without_one_warns(ask: Any) -> None:
+    change = {"pools": ("g6.xlarge",), "score_types": ("g6.xlarge",)}
+    assert ask(fleet.offerings, offers(), **change).level is Level.FAIL
+    found = ask(fleet.offerings, offers(("us-east-2a", "g6.xlarge")), **change)
+    assert (found.level, found.found) == (Level.WARN, "not offered: g6.xlarge in us-east-2b")
+    both = offers(("us-east-2a", "g6.xlarge"), ("us-east-2b", "g6.xlarge"))
+    assert ask(fleet.offerings, both, **change).level is Level.PASS
+
+
+def an_image(**change: Any) -> dict[str, Any]:
+    image = {
+        "Architecture": "x86_64",
+        "State": "available",
+        "Name": "dlami",
+        "RootDeviceName": "/dev/xvda",
+        "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 75}}],
+    }
+    return {"ec2 DescribeImages": {"Images": [{**image, **change}]}}
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"Architecture": "arm64"}, "its architecture is arm64"),
+        ({"State": "pending"}, "its state is pending"),
+        (
+            {"BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 150}}]},
+            "its root volume needs 150 GiB, root_volume_gib is 100",
+        ),
+    ],
+)
+def test_an_image_that_no_box_could_start_from_fails(ask: Any, change: dict[str, Any], words: str) -> None:
+    found = ask(fleet.image, an_image(**change), ami_id="ami-0a1b2c3d")
+    assert (found.level, words in found.found) == (Level.FAIL, True)
+
+
+def test_an_image_that_is_not_pinned_warns(ask: Any) -> None:
+    scripted = {**an_image(), "ssm GetParameter": {"Parameter": {"Value": "ami-0a1b2c3d"}}}
+    found = ask(fleet.image, scripted)
+    assert (found.level, found.remedy) == (Level.WARN, "run `fleetctl pin-ami`")
+    assert ask(fleet.image, an_image(), ami_id="ami-0a1b2c3d").level is Level.PASS
+
+
+def test_an_image_of_another_region_is_missing_by_name(settings: Settings, answers: Any) -> None:
+    aws = answers()
+    aws.answers = {"ec2 DescribeImages": {"Images": []}}
+    (line,) = preflight.run(
+        [("machine image", fleet.image)], Ground(dataclasses.replace(settings, ami_id="ami-0a1b2c3d"), aws)
+    )
+    assert line.finding.level is Level.FAIL
+    assert "ami-0a1b2c3d does not exist in us-east-2" in line.finding.found
+
+
+def stored(**heads: Any) -> dict[str, Any]:
+    outputs = [{"OutputKey": names.OUTPUT_BUCKET, "OutputValue": "store"}]
+    return {
+        "cloudformation DescribeStacks": {"Stacks": [{"Outputs": outputs}]},
+        "s3 HeadObject": lambda Bucket, Key, ChecksumMode: heads[Key.rpartition("/")[2].partition(".")[0]],
+    }
+
+
+HEAD = {"ContentLength": 6_000_000_000, "Metadata": {"sha256": "0" * 64}}
+
+
+def test_missing_artifacts_fail_by_name(ask: Any) -> None:
+    found = ask(fleet.artifacts, stored(engine=HEAD, model=GONE, Modelfile=HEAD))
+    assert (found.level, found.found) == (Level.FAIL, "s3://store lacks artifacts/model.gguf")
+
+
+def test_artifacts_without_checksums_warn_and_with_them_pass(ask: Any) -> None:
+    bare = {**HEAD, "Metadata": {}}
+    assert ask(fleet.artifacts, stored(engine=HEAD, model=bare, Modelfile=HEAD)).level is Level.WARN
+    found = ask(fleet.artifacts, stored(engine=HEAD, model=HEAD, Modelfile=HEAD))
+    assert (found.level, "18.0 GB" in found.found) == (Level.PASS, True)
+
+
+def test_an_artifact_that_is_not_the_one_in_the_settings_fails(ask: Any, settings: Settings) -> None:
+    pinned = dataclasses.replace(settings.model.gguf, sha256="1" * 64)
+    model = dataclasses.replace(settings.model, gguf=pinned)
+    found = ask(fleet.artifacts, stored(engine=HEAD, model=HEAD, Modelfile=HEAD), model=model)
+    assert (found.level, "cdk.json says 1111" in found.found) == (Level.FAIL, True)
+
+
+def test_no_store_yet_warns(ask: Any) -> None:
+    assert ask(fleet.artifacts, {}).level is Level.WARN
+
+
+EXISTING = Network(vpc_id="vpc-0a1b2c3d", subnet_ids=("subnet-1", "subnet-2"))
+
+
+def subnets(*rows: tuple[str, str, str]) -> dict[str, Any]:
+    return {
+        "ec2 DescribeSubnets": {
+            "Subnets": [{"SubnetId": s, "AvailabilityZone": z, "VpcId": v} for s, z, v in rows],
+        }
+    }
+
+
+def test_subnets_in_another_order_than_the_zones_fail(ask: Any) -> None:
+    swapped = subnets(("subnet-1", "us-east-2b", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2a", "vpc-0a1b2c3d"))
+    assert (
+        "subnet-1 is in us-east-2b, the settings say us-east-2a" in ask(fleet.network, swapped, network=EXISTING).found
+    )
+
+
+def test_a_subnet_of_another_vpc_fails(ask: Any) -> None:
+    foreign = subnets(("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-ffff"))
+    assert ask(fleet.network, foreign, network=EXISTING).found == "subnet-2 is in vpc-ffff, not vpc-0a1b2c3d"
+
+
+def test_subnets_as_the_settings_say_pass(ask: Any) -> None:
+    right = subnets(("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-0a1b2c3d"))
+    assert ask(fleet.network, right, network=EXISTING).level is Level.PASS
+
+
+FUNCTION = {
+    "lambda GetFunctionConfiguration": {
+        "Role": "arn:aws:iam::123456789012:role/llm-watchdog-role",
+        "FunctionArn": "arn:aws:lambda:us-east-2:123456789012:function:llm-watchdog",
+        "Environment": {"Variables": {names.ENV_TOPIC_ARN: "arn:aws:sns:us-east-2:123456789012:mail"}},
+    }
+}
+
+
+def subscribed(*rows: tuple[str, str]) -> dict[str, Any]:
+    found = [{"Endpoint": who, "SubscriptionArn": arn} for who, arn in rows]
+    return {**FUNCTION, "sns ListSubscriptionsByTopic": {"Subscriptions": found}}
+
+
+def test_an_address_that_never_confirmed_fails_by_name(ask: Any) -> None:
+    found = ask(fleet.subscriptions, subscribed(("a@example.org", "PendingConfirmation"), ("b@example.org", "arn:b")))
+    assert (found.level, found.found) == (Level.FAIL, "not confirmed: a@example.org")
+    assert ask(fleet.subscriptions, subscribed(("b@example.org", "arn:b"))).level is Level.PASS
+
+
+def test_nobody_to_mail_warns_before_and_after_the_deploy(ask: Any) -> None:
+    assert ask(fleet.subscriptions, {}).level is Level.WARN
+    assert ask(fleet.subscriptions, subscribed()).level is Level.WARN
+    assert ask(fleet.subscriptions, {}, mail=("a@example.org",)).level is Level.PASS
+
+
+def told(state: str | None, lever: str | None, live: int | None) -> dict[str, Any]:
+    pairs = ((names.state_parameter("llm"), state), (names.lever_parameter("llm"), lever))
+    distribution = {"InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": live}}
+    groups = [] if live is None else [{"MixedInstancesPolicy": distribution}]
+    return {
+        "ssm GetParameters": {"Parameters": [{"Name": name, "Value": value} for name, value in pairs if value]},
+        "autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": groups},
+    }
+
+
+ARMED, FAILED_OVER, PINNED = (
+    json.dumps({"version": 1, "mode": mode}) for mode in ("spot-armed", "on-demand-failover", "on-demand-pinned")
+)
+
+
+@pytest.mark.parametrize(
+    ("world", "level", "words"),
+    [
+        (told(None, None, None), Level.PASS, "not deployed yet"),
+        (told(ARMED, "0", 0), Level.PASS, "spot-armed: parameter 0, group 0, expected 0"),
+        (told(FAILED_OVER, "100", 100), Level.PASS, "expected 100"),
+        (told(ARMED, "100", 0), Level.FAIL, "parameter 100, group 0, expected 0"),
+        (told(FAILED_OVER, "100", 0), Level.FAIL, "group 0, expected 100"),
+        (told(PINNED, "100", 0), Level.FAIL, "on-demand-pinned"),
+        (told("{", "0", 0), Level.FAIL, "cannot be read"),
+        (told(json.dumps({"version": 9, "mode": "spot-armed"}), "0", 0), Level.FAIL, "schema version 9"),
+        (told(None, "0", 0), Level.FAIL, "does not exist"),
+    ],
+)
+def test_state_parameter_and_group_must_say_the_same(ask: Any, world: Any, level: Level, words: str) -> None:
+    found = ask(fleet.lever, world)
+    assert (found.level, words in found.found) == (level, True), found
+
+
+def test_an_unfinished_transition_warns(ask: Any) -> None:
+    unfinished = {"kind": "failover", "at": "2026-07-22T00:35:43Z", "why": "x"}
+    state = json.dumps({"version": 1, "mode": "on-demand-failover", "unfinished": unfinished})
+    assert ask(fleet.lever, told(state, "0", 0)).level is Level.WARN
+
+
+def stack_states(**states: str) -> dict[str, Any]:
+    def describe(StackName: str) -> Any:
+        room = StackName.removeprefix("llm-")
+        return {"Stacks": [{"StackStatus": states[room]}]} if room in states else GONE
+
+    return {"cloudformation DescribeStacks": describe}
+
+
+@pytest.mark.parametrize(
+    ("states", "level"),
+    [
+        ({}, Level.PASS),
+        ({"store": "CREATE_COMPLETE"}, Level.PASS),
+        ({"group": "UPDATE_IN_PROGRESS"}, Level.WARN),
+        ({"group": "ROLLBACK_COMPLETE"}, Level.FAIL),
+        ({"group": "UPDATE_ROLLBACK_FAILED"}, Level.FAIL),
+        ({"group": "UPDATE_ROLLBACK_COMPLETE"}, Level.PASS),
+    ],
+)
+def test_a_stack_that_no_deploy_can_update_fails(ask: Any, states: dict[str, str], level: Level) -> None:
+    assert ask(fleet.stacks, stack_states(**states)).level is level
+
+
+FLIP = {
+    **FUNCTION,
+    "autoscaling DescribeAutoScalingGroups": {
+        "AutoScalingGroups": [
+            {
+                "AutoScalingGroupARN": "arn:group",
+                "MixedInstancesPolicy": {
+                    "LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "3"}}
+                },
+            }
+        ]
+    },
+    "ec2 DescribeLaunchTemplateVersions": {
+        "LaunchTemplateVersions": [{"LaunchTemplateData": {"IamInstanceProfile": {"Name": "box"}}}]
+    },
+    "iam GetInstanceProfile": {"InstanceProfile": {"Roles": [{"Arn": "arn:aws:iam::123456789012:role/box"}]}},
+}
+
+
+@pytest.mark.parametrize(
+    "denied",
+    ["autoscaling:UpdateAutoScalingGroup", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "ssm:PutParameter"],
+)
+def test_a_role_that_could_not_flip_fails_on_the_action_it_lacks(ask: Any, denied: str) -> None:
+    def simulate(ActionNames: list[str], **_: Any) -> Any:
+        decision = "implicitDeny" if ActionNames == [denied] else "allowed"
+        return {"EvaluationResults": [{"EvalDecision": decision}]}
+
+    found = ask(fleet.watchdog_role, {**FLIP, "iam SimulatePrincipalPolicy": simulate})
+    assert (found.level, f"may not {denied}:" in found.found) == (Level.FAIL, True)
+
+
+def test_a_role_that_may_flip_passes_and_so_does_a_fleet_not_deployed(ask: Any) -> None:
+    allowed = {"iam SimulatePrincipalPolicy": {"EvaluationResults": [{"EvalDecision": "allowed"}]}}
+    assert ask(fleet.watchdog_role, {**FLIP, **allowed}).level is Level.PASS
+    assert ask(fleet.watchdog_role, {}).level is Level.PASS
+
+
+def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answers: Any) -> None:
+    aws = answers()
+    aws.answers = {"service-quotas GetServiceQuota": DeniedError("denied: servicequotas:GetServiceQuota", "grant it")}
+    (line,) = preflight.run([("spot quota", account.spot_quota)], Ground(settings, aws))
+    assert line.finding.level is Level.FAIL
+    assert line.finding.found == "could not be checked: denied: servicequotas:GetServiceQuota"
+    assert not preflight.all_right([line])
+
+
+def test_without_credentials_there_is_one_message_instead_of_fifteen(settings: Settings, answers: Any) -> None:
+    aws = answers()
+    error = CredentialsError("no credentials", "sign in")
+    aws.answers = {"sts GetCallerIdentity": error}
+    with pytest.raises(CredentialsError):
+        preflight.run(preflight.CHECKS[:2], Ground(settings, aws))
