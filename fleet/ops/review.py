@@ -1,0 +1,336 @@
+"""Says what a deploy of this checkout would do to the stacks that stand: the comment on a pull request.
+
+Reads only (GetTemplate, DescribeStacks, GetParameters): without a change set, the reviewing role can change nothing.
+Whether a changed property replaces its resource is read from CloudFormation's own schemas, as cfn-lint ships them.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, assert_never
+
+from fleet.errors import UserError
+
+Template = Mapping[str, Any]
+MARKER = "<!-- fleet review -->"  # finds our own comment again
+
+GROUP = "AWS::AutoScaling::AutoScalingGroup"
+LAUNCH_TEMPLATE = "AWS::EC2::LaunchTemplate"
+# What the group's refresh compares; a moved lever or another distribution replaces no box by it (skip-matching is on).
+_ROLLING = {LAUNCH_TEMPLATE: ("LaunchTemplateData",), GROUP: ("MixedInstancesPolicy/LaunchTemplate",)}
+# Types whose loss costs more than the deploy that makes them again, and what it costs.
+_LOSS = {
+    GROUP: "every box, serving ones included",
+    "AWS::ElasticLoadBalancingV2::LoadBalancer": "the address that callers use",
+    "AWS::ElasticLoadBalancingV2::Listener": "the port, until it is made again",
+    "AWS::ElasticLoadBalancingV2::TargetGroup": "every registration: no box serves until it registers again",
+    "AWS::S3::Bucket": "the model store",
+    "AWS::SSM::Parameter": "the value it holds",
+    "AWS::EC2::VPC": "the network and everything in it",
+    "AWS::EC2::Subnet": "the boxes that run in it",
+    "AWS::Logs::LogGroup": "the log",
+    "AWS::SNS::Topic": "every confirmed subscription",
+}
+_PERMISSIONS = (
+    "AWS::IAM::",
+    "AWS::EC2::SecurityGroup",
+    "AWS::Lambda::Permission",
+    "AWS::S3::BucketPolicy",
+    "AWS::KMS::",
+)
+_SILENT = {"AWS::CDK::Metadata"}
+
+
+class Action(Enum):
+    """What happens to one resource."""
+
+    ADD = "added"
+    UPDATE = "updated"
+    REPLACE = "replaced"
+    MAY_REPLACE = "may be replaced"
+    REMOVE = "removed"
+    FORGET = "left behind, kept"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One resource that a deploy touches. `properties` are the paths that differ, deepest first difference."""
+
+    stack: str
+    logical_id: str
+    type: str
+    action: Action
+    properties: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Where it stands."""
+        return f"{self.stack}/{self.logical_id}"
+
+
+@dataclass(frozen=True)
+class Stack:
+    """One stack, before and after. `deployed` is None for a new one; `moved` are its SSM inputs that changed since."""
+
+    name: str
+    proposed: Template
+    deployed: Template | None = None
+    moved: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    status: str = "CREATE_COMPLETE"
+
+
+@dataclass(frozen=True)
+class Review:
+    """The answer to the three questions of a reviewer, and the list behind it."""
+
+    changes: tuple[Change, ...]
+    rolls: tuple[str, ...]
+    launch_first: bool | None  # None: no group in the app
+    destructive: tuple[str, ...]
+    permissions: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+CreateOnly = Callable[[str], tuple[tuple[str, ...], tuple[str, ...]]]
+
+
+def create_only(resource_type: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Property paths whose change replaces a resource, and those whose change may; from CloudFormation's schemas."""
+    from cfnlint.schema import (  # takes seconds to import: only a review needs it
+        PROVIDER_SCHEMA_MANAGER,
+        ResourceNotFoundError,
+    )
+
+    try:
+        schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", resource_type).schema
+    except ResourceNotFoundError:
+        return (), ()
+    certain = schema.get("createOnlyProperties") or []
+    perhaps = schema.get("conditionalCreateOnlyProperties") or []
+    return _paths(certain), _paths(perhaps)
+
+
+def _paths(pointers: list[str]) -> tuple[str, ...]:
+    return tuple(pointer.removeprefix("/properties/") for pointer in pointers)
+
+
+def review(stacks: tuple[Stack, ...], *, create_only: CreateOnly = create_only) -> Review:
+    """Compare every stack. Pure: the templates travel in."""
+    changes = tuple(change for stack in stacks for change in _stack_changes(stack, create_only))
+    return Review(
+        changes=changes,
+        rolls=tuple(_rolls(stacks, changes)),
+        launch_first=_launch_first(stacks),
+        destructive=tuple(_destructive(changes)),
+        permissions=tuple(
+            change.name
+            for change in changes
+            if change.type.startswith(_PERMISSIONS) and change.action is not Action.FORGET
+        ),
+        notes=tuple(_notes(stacks)),
+    )
+
+
+def _stack_changes(stack: Stack, create_only: CreateOnly) -> Iterator[Change]:
+    before, after = _resources(stack.deployed or {}), _resources(stack.proposed)
+    for logical_id in sorted(before.keys() | after.keys()):
+        old, new = before.get(logical_id), after.get(logical_id)
+        if old is None and new is not None:
+            yield Change(stack.name, logical_id, new["Type"], Action.ADD)
+        elif new is None and old is not None:
+            kept = old.get("DeletionPolicy") in ("Retain", "RetainExceptOnCreate")
+            yield Change(stack.name, logical_id, old["Type"], Action.FORGET if kept else Action.REMOVE)
+        elif old is not None and new is not None:
+            paths = tuple(_differences(old.get("Properties", {}), new.get("Properties", {})))
+            policies = tuple(key for key in ("UpdatePolicy", "DeletionPolicy") if old.get(key) != new.get(key))
+            if old["Type"] != new["Type"]:
+                yield Change(stack.name, logical_id, new["Type"], Action.REPLACE, ("Type",))
+            elif paths or policies:
+                action = _update_action(new["Type"], paths, old, new, create_only)
+                yield Change(stack.name, logical_id, new["Type"], action, paths + policies)
+
+
+def _resources(template: Template) -> dict[str, Any]:
+    resources: dict[str, Any] = template.get("Resources", {})
+    return {name: body for name, body in resources.items() if body["Type"] not in _SILENT}
+
+
+def _differences(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Paths of the values that differ; a list of another length is one difference."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping) and not _is_function(old) and not _is_function(new):
+        for key in sorted(old.keys() | new.keys()):
+            yield from _differences(old.get(key), new.get(key), f"{path}/{key}".lstrip("/"))
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (one, other) in enumerate(zip(old, new, strict=True)):
+            yield from _differences(one, other, f"{path}/{index}")
+    elif old != new:
+        yield path
+
+
+def _is_function(value: Mapping[str, Any]) -> bool:
+    return len(value) == 1 and (next(iter(value)) == "Ref" or next(iter(value)).startswith("Fn::"))
+
+
+def _update_action(resource_type: str, paths: tuple[str, ...], old: Any, new: Any, create_only: CreateOnly) -> Action:
+    certain, perhaps = create_only(resource_type)
+    if any(_touches(path, certain) for path in paths):
+        return Action.REPLACE
+    # A conditional property replaces when it appears or vanishes (a group that changes to a mixed policy, say).
+    appeared = old.get("Properties", {}).keys() ^ new.get("Properties", {}).keys()
+    if any(path.split("/")[0] in appeared and _touches(path, perhaps) for path in paths):
+        return Action.MAY_REPLACE
+    return Action.UPDATE
+
+
+def _touches(path: str, prefixes: tuple[str, ...]) -> bool:
+    return any(path == prefix or path.startswith(prefix + "/") for prefix in prefixes)
+
+
+def _rolls(stacks: tuple[Stack, ...], changes: tuple[Change, ...]) -> Iterator[str]:
+    """Why boxes are replaced, if they are."""
+    for change in changes:
+        if change.action in (Action.REPLACE, Action.MAY_REPLACE) and change.type in _ROLLING:
+            yield f"{change.name} is replaced"
+        elif change.action is Action.UPDATE:
+            rolling = [path for path in change.properties if _touches(path, _ROLLING.get(change.type, ()))]
+            if rolling:
+                yield f"{change.name} changes {', '.join(rolling)}"
+    for stack in stacks:
+        for parameter, (old, new) in stack.moved.items():
+            users = [
+                r for r in _resources(stack.proposed).values() if r["Type"] == LAUNCH_TEMPLATE and _refers(r, parameter)
+            ]
+            if users:
+                yield f"{stack.name} reads {parameter} anew: {old} -> {new}"
+
+
+def _refers(value: Any, parameter: str) -> bool:
+    return f'{{"Ref": "{parameter}"}}' in json.dumps(value)
+
+
+def _launch_first(stacks: tuple[Stack, ...]) -> bool | None:
+    """Whether the group's update policy keeps all boxes healthy and adds before it ends; None without a group."""
+    groups = [r for stack in stacks for r in _resources(stack.proposed).values() if r["Type"] == GROUP]
+    return all(_policy_is_launch_first(group.get("UpdatePolicy", {})) for group in groups) if groups else None
+
+
+def _policy_is_launch_first(policy: Any) -> bool:
+    refresh = json.dumps(policy)
+    minimum, maximum = _number(refresh, "MinHealthyPercentage"), _number(refresh, "MaxHealthyPercentage")
+    return minimum is not None and maximum is not None and minimum >= 100 and maximum > 100
+
+
+def _number(text: str, key: str) -> float | None:
+    _, found, rest = text.partition(f'"{key}": ')
+    return float(rest.lstrip('"').split(",")[0].rstrip('}"')) if found else None
+
+
+def _destructive(changes: tuple[Change, ...]) -> Iterator[str]:
+    for change in changes:
+        match change.action:
+            case Action.REPLACE | Action.MAY_REPLACE | Action.REMOVE:
+                loss = f": loses {_LOSS[change.type]}" if change.type in _LOSS else ""
+                why = f" ({', '.join(change.properties)})" if change.properties else ""
+                yield f"{change.name} ({change.type}) is {change.action.value}{why}{loss}".replace(
+                    "is may be", "may be"
+                )
+            case Action.ADD | Action.UPDATE | Action.FORGET:
+                pass
+            case _:
+                assert_never(change.action)
+
+
+def _notes(stacks: tuple[Stack, ...]) -> Iterator[str]:
+    for stack in stacks:
+        if stack.status.endswith("_IN_PROGRESS"):
+            yield f"{stack.name} is {stack.status}: a deploy is under way, this comparison may be of half of it"
+        elif "FAILED" in stack.status:
+            yield f"{stack.name} is {stack.status}: repair it before the next deploy"
+        for parameter, (old, new) in stack.moved.items():
+            yield f"{stack.name}: {parameter} moved {old} -> {new} since the last deploy; the next one carries it"
+
+
+# --- the comment -----------------------------------------------------------------------------------------------
+
+
+def markdown(result: Review) -> str:
+    """The comment of a pull request: three answers first, the list after."""
+    lines = [MARKER, "### What a deploy of this change does", ""]
+    if not result.changes and not result.rolls:
+        lines += ["**Nothing**: the deployed stacks are what this change synthesizes.", ""]
+    lines += [f"- **Rolls boxes:** {_roll_answer(result)}", *[f"  - {why}" for why in result.rolls]]
+    lines += [
+        f"- **Destructive:** {'yes' if result.destructive else 'no'}",
+        *[f"  - {what}" for what in result.destructive],
+    ]
+    opened = f"yes, read them: {', '.join(result.permissions)}" if result.permissions else "no"
+    lines += [f"- **Permissions or network openings change:** {opened}"]
+    lines += [f"- **Note:** {note}" for note in result.notes]
+    if result.changes:
+        lines += ["", "| stack | resource | type | what | properties |", "|---|---|---|---|---|"]
+        lines += [
+            f"| {c.stack} | {c.logical_id} | {c.type} | {c.action.value} | {', '.join(c.properties) or ' '} |"
+            for c in result.changes
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _roll_answer(result: Review) -> str:
+    if not result.rolls:
+        return "no"
+    if result.launch_first:
+        return "yes, launch-first (a successor serves before its predecessor ends)"
+    return "yes, and **not launch-first**: callers will see an outage"
+
+
+# --- what it compares ------------------------------------------------------------------------------------------
+
+
+def synthesized(assembly: Path) -> dict[str, Template]:
+    """Templates by stack name from a cloud assembly (`cdk.out`)."""
+    manifest = assembly / "manifest.json"
+    try:
+        artifacts = json.loads(manifest.read_text())["artifacts"]
+        return {
+            artifact.get("properties", {}).get("stackName", name): json.loads(
+                (assembly / artifact["properties"]["templateFile"]).read_text()
+            )
+            for name, artifact in artifacts.items()
+            if artifact["type"] == "aws:cloudformation:stack"
+        }
+    except (OSError, ValueError, KeyError) as error:
+        raise UserError(f"{assembly}: not a cloud assembly ({error}); run `make synth` first") from None
+
+
+def observed(aws: Any, templates: Mapping[str, Template]) -> tuple[Stack, ...]:
+    """What is deployed beside what is proposed; `aws` is an `ops.aws.Aws`."""
+    return tuple(_observe(aws, name, proposed) for name, proposed in templates.items())
+
+
+def _observe(aws: Any, name: str, proposed: Template) -> Stack:
+    from fleet.ops.errors import MissingError
+
+    try:
+        stack = aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]
+        deployed = aws.call("cloudformation", "GetTemplate", StackName=name, TemplateStage="Original")["TemplateBody"]
+    except MissingError:
+        return Stack(name, proposed)
+    before = {p["ParameterKey"]: p for p in stack.get("Parameters", []) if p.get("ResolvedValue")}
+    paths = {key: p["ParameterValue"] for key, p in before.items() if key in proposed.get("Parameters", {})}
+    now = _values(aws, tuple(paths.values()))
+    moved = {
+        key: (before[key]["ResolvedValue"], now[path])
+        for key, path in paths.items()
+        if path in now and now[path] != before[key]["ResolvedValue"]
+    }
+    template = deployed if isinstance(deployed, Mapping) else json.loads(deployed)
+    return Stack(name, proposed, template, moved, stack["StackStatus"])
+
+
+def _values(aws: Any, paths: tuple[str, ...]) -> dict[str, str]:
+    if not paths:
+        return {}
+    found = aws.call("ssm", "GetParameters", Names=sorted(set(paths)))["Parameters"]
+    return {parameter["Name"]: parameter["Value"] for parameter in found}
