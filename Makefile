@@ -37,6 +37,7 @@ lint: $(DEV) ## format, lint, types
 	ruff format --check .
 	ruff check .
 	mypy app.py fleet lambdas stacks
+	actionlint
 
 test: lint ## everything CI runs
 	pytest -n 2 --dist loadgroup

@@ -27,7 +27,8 @@ import boto3
 
 REGION = "us-east-2"
 ACCOUNT = "123456789012"
-OPERATOR_KEY = "AKIAFLEETOPERATOR000"  # any key is taken; this one is the operator's in the request log
+# Any key is taken; this one is the operator's in the request log.
+OPERATOR_KEY = "AKIAFLEETOPERATOR000"  # pragma: allowlist secret
 
 
 class EmbeddedError(Exception):
