@@ -343,7 +343,9 @@ class AutoScalingGroup:
 
     def _publish(self, detail_type: str, **detail: Any) -> None:
         region, name = self._settings.region, names.group(self._settings.fleet_name)
-        self._world.publish(lambda number, at: payloads.group(number, at, region, detail_type, name, **detail))
+        self._world.publish(
+            detail_type, lambda number, at, kind: payloads.group(number, at, region, kind, name, **detail)
+        )
 
 
 class _Refresh:

@@ -131,4 +131,7 @@ class NoHealthyTargetAlarm:
             return
         previous, self._state, self._since = self._state, state, self._world.clock.now
         self._world.log("alarm", state=state)
-        self._world.publish(lambda number, at: payloads.alarm(number, at, self._region, self._name, state, previous))
+        self._world.publish(
+            "CloudWatch Alarm State Change",
+            lambda number, at, _: payloads.alarm(number, at, self._region, self._name, state, previous),
+        )

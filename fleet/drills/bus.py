@@ -7,8 +7,11 @@ from typing import Any
 from fleet.drills.payloads import Payload
 from fleet.drills.world import World, draw
 from lambdas.watchdog.cloud import CloudError
+from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS
 
 Record = dict[str, Any]
+Build = Callable[[int, float, str], Payload]
+RULES = {"CloudWatch Alarm State Change", *GROUP_EVENTS, *BOX_EVENTS}
 Handle = Callable[[Payload, datetime], Record | None]
 
 
@@ -22,9 +25,9 @@ class Bus:
         self.handle: Handle | None = None
         self.failures = 0  # invocations that were given up
 
-    def publish(self, build: Callable[[int, float], Payload]) -> None:
-        """An event has happened: deliver it as best effort does. Its payload is built only if somebody listens."""
-        if self.handle is None:
+    def publish(self, detail_type: str, build: Build) -> None:
+        """An event has happened: deliver it as best effort does. Its payload is built only if a rule matches it."""
+        if self.handle is None or detail_type not in RULES:
             return
         events, clock = self._world.behaviour.events, self._world.clock
         self._numbers += 1
@@ -34,7 +37,7 @@ class Bus:
             return
         if late < events.late_share:
             delay += draw(self._fate, events.late_by)
-        payload = build(self._numbers, clock.now)
+        payload = build(self._numbers, clock.now, detail_type)
         clock.after(delay, self.invoke, payload, clock.now)
         if doubled < events.doubled_share:
             clock.after(delay + again, self.invoke, payload, clock.now)

@@ -154,8 +154,10 @@ class Ec2:
             return
         box.at_risk = True
         self._world.log("rebalance", box=box.id)
-        detail_type = "EC2 Instance Rebalance Recommendation"
-        self._world.publish(lambda number, at: payloads.ec2(number, at, self._region, detail_type, box.id))
+        self._world.publish(
+            "EC2 Instance Rebalance Recommendation",
+            lambda number, at, kind: payloads.ec2(number, at, self._region, kind, box.id),
+        )
         self.on_risk(box)
 
     def _recommend_excess(self, step: Step) -> None:
@@ -169,11 +171,11 @@ class Ec2:
         behaviour, clock = self._world.behaviour, self._world.clock
         box.noticed_at = clock.now
         self._world.log("notice", box=box.id)
-        detail_type = "EC2 Spot Instance Interruption Warning"
         self._world.publish(
-            lambda number, at: payloads.ec2(
-                number, at, self._region, detail_type, box.id, **{"instance-action": "terminate"}
-            )
+            "EC2 Spot Instance Interruption Warning",
+            lambda number, at, kind: payloads.ec2(
+                number, at, self._region, kind, box.id, **{"instance-action": "terminate"}
+            ),
         )
         if self._lags.random() < behaviour.recommendation_with_notice_share:
             self.recommend(box)

@@ -46,7 +46,7 @@ class World:
     def __init__(self, *, start: float, behaviour: Behaviour, seed: int, emit: Emit) -> None:
         self.clock = Clock(start)
         self.behaviour = behaviour
-        self.publish: Callable[[Callable[[int, float], Payload]], None] = lambda build: None
+        self.publish: Callable[[str, Callable[[int, float, str], Payload]], None] = lambda detail_type, build: None
         self._seed = seed
         self._emit = emit
 
