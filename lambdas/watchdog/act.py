@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from fleet.settings import Settings
 from lambdas.watchdog import mail
-from lambdas.watchdog.cloud import Cloud, GoneError, RefreshActiveError
+from lambdas.watchdog.cloud import Cloud, CloudError, GoneError, RefreshActiveError
 from lambdas.watchdog.policy import Action, Decision
 from lambdas.watchdog.state import Kind, State
 from lambdas.watchdog.world import World
@@ -20,24 +20,27 @@ MOVES_LEVERS = frozenset(Kind) - {Kind.BOOT_LOOP, Kind.DRY}
 def act(
     decision: Decision, state: State | None, world: World, cloud: Cloud, settings: Settings, now: datetime
 ) -> State | None:
-    """Carry out one decision up to the mail; the state as it then stands, its transition still unfinished."""
-    if decision.suspend_rebalance:
-        cloud.suspend("AZRebalance")
-    if decision.action is Action.PROBE:
-        cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
-    if decision.action is Action.REFRESH and state:
+    """Carry out one decision; the state as it then stands. Raises CloudError, for a problem decided on as well."""
+    if decision.state and decision.action is not Action.FINISH:
+        cloud.put_state(decision.state.dumps())
+    state = decision.state or state
+    if state and state.unfinished:
+        state = _carry_out(state, state.unfinished.kind, world, cloud, settings, now)
+    if state and decision.action is Action.REFRESH:
         state = replace(state, refresh_id=_roll(state, world, cloud))
         cloud.put_state(state.dumps())
-    if decision.state is None:
-        return state
-    if decision.action is not Action.FINISH:
-        cloud.put_state(decision.state.dumps())
-    if decision.state.unfinished:
-        return _carry_out(decision.state, decision.state.unfinished.kind, world, cloud, settings, now)
-    return decision.state
+    if decision.action is Action.PROBE:
+        cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
+    if state:
+        state = _settle(state, cloud, settings, send_mail=not decision.leads_on)
+    if decision.suspend_rebalance:
+        cloud.suspend("AZRebalance")
+    if decision.problem:
+        raise CloudError(decision.problem)
+    return state
 
 
-def settle(state: State, cloud: Cloud, settings: Settings, *, send_mail: bool) -> State:
+def _settle(state: State, cloud: Cloud, settings: Settings, *, send_mail: bool) -> State:
     """The mails owed, then the finished state. A mail that fails is still owed, and its error is raised."""
     settled = replace(state, unfinished=None)
     try:

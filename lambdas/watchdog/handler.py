@@ -12,7 +12,7 @@ from typing import Any
 
 from fleet import names
 from fleet.settings import Settings
-from lambdas.watchdog.act import act, settle
+from lambdas.watchdog.act import act
 from lambdas.watchdog.aws import AwsCloud
 from lambdas.watchdog.cloud import Cloud
 from lambdas.watchdog.observe import observe
@@ -20,10 +20,6 @@ from lambdas.watchdog.policy import decide
 from lambdas.watchdog.record import Record, Trace
 from lambdas.watchdog.report import emit
 from lambdas.watchdog.signals import parse
-
-
-class BlindError(Exception):
-    """Something the watchdog depends on is missing from the account."""
 
 
 def run(
@@ -35,16 +31,11 @@ def run(
     try:
         while True:
             state, world = observe(signal, cloud, settings, now)
-            trace.saw(state, world)
             decision = decide(signal, world, state, settings, now)
-            trace.decisions.append(decision)
-            state = act(decision, state, world, cloud, settings, now)
-            if state:
-                trace.state = state = settle(state, cloud, settings, send_mail=not decision.leads_on)
+            trace.add(world, state, decision)
+            trace.state = act(decision, state, world, cloud, settings, now)
             if not decision.leads_on:
                 break
-        if decision.problem:
-            raise BlindError(decision.problem)
     except Exception as error:
         trace.outcome = f"failed: {type(error).__name__}: {error}"
         raise

@@ -26,7 +26,7 @@ TEXTS = {
     ),
     Kind.REARMED: Text(
         "back on spot",
-        "The market recovered. A spot box serves and the on-demand box is gone; no request was cut by this.",
+        "The market recovered. A spot box serves and the on-demand box leaves.",
         "Nothing.",
         spot=True,
     ),

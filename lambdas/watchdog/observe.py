@@ -3,10 +3,11 @@
 from dataclasses import replace
 from datetime import datetime
 from enum import Flag, auto
+from typing import assert_never
 
 from fleet.settings import Settings
 from lambdas.watchdog import policy
-from lambdas.watchdog.cloud import Cloud
+from lambdas.watchdog.cloud import Cloud, CloudError
 from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import Mode, State, loads
 from lambdas.watchdog.world import World
@@ -29,7 +30,7 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     if signal.wake is Wake.IGNORED:
         return None, World()
     text, lever = cloud.parameters()
-    state, world = loads(text), World(lever=lever)
+    state, world = _known(text, signal), World(lever=lever)
     needs = _needs(signal, state)
     if Need.ALARM in needs:
         world = replace(world, alarm=cloud.alarm())
@@ -43,19 +44,34 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
         world = replace(world, health=cloud.target_health())
     if Need.DEPLOY in needs:
         world = replace(world, deploying=cloud.stack_in_progress())
-    if Need.REFRESHES in needs:
-        world = replace(world, refreshes=cloud.refreshes())
-    if signal.wake is Wake.SCAN and policy.wants_scores(state, settings, now):
-        zones = cloud.zone_ids()
-        ours = {zones[name] for name in world.seen_group.zones if name in zones}
-        world = replace(world, scores={zone: score for zone, score in cloud.scores().items() if zone in ours})
-    return state, world
+    return state, _further(signal, world, state, needs, cloud, settings, now)
+
+
+def _known(text: str | None, signal: Signal) -> State:
+    """The state. Where there is none, an operator's pin or arm begins a new one, and nothing else does."""
+    if text is None and signal.wake in {Wake.PIN, Wake.ARM}:
+        return State(Mode.FAILOVER if signal.wake is Wake.PIN else Mode.PINNED)
+    return loads(text)
+
+
+def _further(
+    signal: Signal, world: World, state: State, needs: Need, cloud: Cloud, settings: Settings, now: datetime
+) -> World:
+    """What only repairs and re-arms look at: a failure here must not hold a failover back, it is raised afterwards."""
+    try:
+        if Need.REFRESHES in needs:
+            world = replace(world, refreshes=cloud.refreshes())
+        if signal.wake is Wake.SCAN and policy.wants_scores(state, settings, now):
+            zones = cloud.zone_ids()
+            ours = {zones[name] for name in world.seen_group.zones if name in zones}
+            world = replace(world, scores={zone: score for zone, score in cloud.scores().items() if zone in ours})
+    except CloudError as error:
+        return replace(world, unread=str(error) or type(error).__name__)
+    return world
 
 
 def _needs(signal: Signal, state: State) -> Need:
     match signal.wake:
-        case Wake.PROBE:
-            return Need.GROUP | Need.DEPLOY | Need.REFRESHES
         case _ if state.unfinished:
             return Need.GUARDS
         case Wake.ALARM_LIT:
@@ -68,5 +84,9 @@ def _needs(signal: Signal, state: State) -> Need:
             return Need.GROUP
         case Wake.PIN | Wake.ARM:
             return Need.GROUP | Need.BOXES | Need.DEPLOY
-        case _:
+        case Wake.PROBE:
+            return Need.GROUP | Need.DEPLOY | Need.REFRESHES
+        case Wake.IGNORED:
             return Need.NOTHING
+        case _:
+            assert_never(signal.wake)

@@ -60,8 +60,6 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
     now = now.replace(microsecond=0)
     if state is None or signal.wake is Wake.IGNORED:
         return Decision(Action.IGNORED, signal.detail)
-    if signal.wake is Wake.PROBE:
-        return _probe(world, state)
     if state.unfinished:
         return _finish(state.unfinished, signal, world, state, settings, now)
     match signal.wake:
@@ -82,6 +80,8 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
             return _pin(signal, state, now)
         case Wake.ARM:
             return _arm(signal, world, state, now)
+        case Wake.PROBE:
+            return _probe(world)
         case _:
             assert_never(signal.wake)
 
@@ -141,24 +141,24 @@ def _finish(
 def _scan(world: World, state: State, settings: Settings, now: datetime) -> Decision:
     decision = _scan_mode(world, state, settings, now)
     suspend = "AZRebalance" not in world.seen_group.suspended
-    missing = world.alarm is None and state.mode is not Mode.PINNED
-    return replace(decision, suspend_rebalance=suspend, problem=NO_ALARM if missing else "")
+    missing = NO_ALARM if world.alarm is None and state.mode is not Mode.PINNED else ""
+    return replace(decision, suspend_rebalance=suspend, problem=world.unread or missing)
 
 
 def _scan_mode(world: World, state: State, settings: Settings, now: datetime) -> Decision:
     if state.mode is Mode.PINNED:
         return Decision(Action.NOTHING, names.LINE_PINNED, "" if world.agrees(100) else _disagreement(world, state))
-    skipped = _alarm(world, state, settings, now) if world.lit and state.armed else None
-    if skipped and skipped.action is Action.TRANSITION:
-        return skipped
-    if state.rearm_from and (step := _advance(world, state, settings, now)) and step.action is not Action.NOTHING:
-        return step
+    failover = _alarm(world, state, settings, now) if world.lit and state.armed else None
+    standing = [step for step in (failover, _advance(world, state, settings, now)) if step]
+    for step in standing:
+        if step.action not in {Action.SKIPPED, Action.NOTHING}:
+            return step
     if not world.agrees(state.expected_lever):
-        if busy := _busy(world):
+        if busy := _busy(world, ours=state.refresh_id):
             return Decision(Action.REFUSED, f"{_disagreement(world, state)}; repaired later: {busy}")
         return _transition(state, Kind.REPAIRED, now, _disagreement(world, state))
-    if skipped:
-        return skipped
+    if standing:
+        return standing[0]
     if state.armed:
         return Decision(Action.NOTHING, f"{state.mode}; nothing to do")
     return _rearm(world, state, settings, now)
@@ -181,6 +181,8 @@ def _rearm(world: World, state: State, settings: Settings, now: datetime) -> Dec
             Action.REFUSED,
             f"{_seconds(now - state.scored_at)} s since the last score, streak {state.streak} of {limits.rearm_streak}",
         )
+    if world.unread:
+        return Decision(Action.REFUSED, world.unread)
     zone = max(world.scores, key=lambda zone: world.scores[zone], default="no zone")
     score = world.scores.get(zone, 0)
     streak = min(state.streak + 1, limits.rearm_streak) if score >= limits.rearm_score else 0
@@ -199,22 +201,22 @@ def _advance(world: World, state: State, settings: Settings, now: datetime) -> D
     if state.rearm_from is None:
         return None
     limits, elapsed = settings.watchdog, _seconds(now - state.rearm_from)
-    spot = [box for box in world.alive if (i := world.instances.get(box.id)) and i.spot]
-    old = [box for box in world.alive if (i := world.instances.get(box.id)) and not i.spot]
-    old = old[settings.capacity.on_demand_base :]
+    spot, on_demand = world.alive_by_purchase
+    old = on_demand[settings.capacity.on_demand_base :]
     serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
-    ours = [refresh for refresh in world.refreshes if refresh.id == state.refresh_id]
+    launching = len(spot) > len(serving)
     if serving and not old:
         new = replace(state, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None)
         return _transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
-    failed = [f"instance refresh {refresh.status}" for refresh in ours if refresh.failed]
+    failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == state.refresh_id and r.failed]
     if failed or elapsed >= limits.rearm_timeout_seconds:
         new = replace(state, since=now, rearm_from=None, streak=0, cooldown_from=now)
         why = failed[0] if failed else f"no spot box took over in {elapsed} s, limit {limits.rearm_timeout_seconds} s"
         return _transition(new, Kind.FELL_BACK, now, why)
-    if old and not spot and state.refresh_id is None and not world.deploying:
-        return Decision(Action.REFRESH, f"roll {len(old)} on-demand boxes, launch first")
-    phase = "old box leaving" if serving else "successor launching" if spot else "flipped"
+    enough = len(spot) >= world.seen_group.desired - settings.capacity.on_demand_base  # the group replaces unasked
+    if old and not (enough or launching or state.refresh_id or _busy(world)):
+        return Decision(Action.REFRESH, f"roll {len(old)} on-demand, launch first")
+    phase = "old box leaving" if serving else "successor launching" if launching else "flipped"
     return Decision(Action.NOTHING, f"re-arm: {phase}, {elapsed} s of {limits.rearm_timeout_seconds} s")
 
 
@@ -277,11 +279,9 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
     return _transition(new, Kind.ARMED, now, _by(signal))
 
 
-def _probe(world: World, state: State) -> Decision:
-    if state.unfinished:
-        return Decision(Action.REFUSED, f"probe refused: {state.unfinished.kind} is unfinished")
+def _probe(world: World) -> Decision:
     if busy := _busy(world):
-        return Decision(Action.REFUSED, f"probe refused: {busy}")
+        return Decision(Action.REFUSED, f"probe refused: {busy}", problem=world.unread)
     return Decision(Action.PROBE, f"sent the group its own {world.percentage} % again")
 
 
@@ -309,13 +309,12 @@ def _recent_failovers(state: State, settings: Settings, now: datetime) -> tuple[
     return tuple(at for at in state.failovers if now - at <= window)
 
 
-def _busy(world: World) -> str:
-    """What else is changing the group now."""
+def _busy(world: World, *, ours: str | None = None) -> str:
+    """What else changes the group now, or may: a deploy, or an instance refresh that is not ours."""
     if world.deploying:
         return "a deploy is in progress"
-    return next(
-        (f"instance refresh {refresh.id} is {refresh.status}" for refresh in world.refreshes if refresh.active), ""
-    )
+    active = [f"instance refresh {r.id} is {r.status}" for r in world.refreshes if r.active and r.id != ours]
+    return world.unread or next(iter(active), "")
 
 
 def _disagreement(world: World, state: State) -> str:

@@ -21,8 +21,9 @@ class Trace:
     decisions: list[Decision] = field(default_factory=list)
     outcome: str = "done"
 
-    def saw(self, state: State | None, world: World) -> None:
-        self.state, self.world = state, world
+    def add(self, world: World, state: State | None, decision: Decision) -> None:
+        self.world, self.state = world, state
+        self.decisions.append(decision)
 
     def record(self) -> Record:
         """JSON-ready. `action` is the signal's own decision; `also` what came before or after it."""
@@ -45,8 +46,9 @@ class Trace:
             "also": also,
             "outcome": self.outcome,
             "mode": self.state and str(self.state.mode),
+            "lever": self.state.expected_lever if self.state and main.state else self.world.percentage,
             "rearming": bool(self.state and self.state.rearm_from),
             "streak": self.state and self.state.streak,
             "owed_mails": self.state and len(self.state.owed),
         }
-        return {key: value for key, value in raw.items() if value not in (None, "", [], False)}
+        return {key: value for key, value in raw.items() if value not in (None, "", []) and value is not False}

@@ -25,7 +25,7 @@ def emit(record: Record, fleet: str) -> None:
     values = {}
     if mode := record.get("mode"):
         values[names.METRIC_MODE] = list(Mode).index(Mode(mode))
-    if (percentage := record["world"].get("percentage")) is not None:
+    if (percentage := record.get("lever")) is not None:
         values[names.METRIC_LEVER] = percentage
     if name := COUNTED_ACTIONS.get(record["action"]):
         values[name] = 1

@@ -25,6 +25,7 @@ class World:
     deploying: bool = False
     refreshes: tuple[Refresh, ...] = ()
     scores: dict[str, int] = field(default_factory=dict)  # per zone id of the group
+    unread: str = ""  # why refreshes or scores could not be read: no failover waits for them
 
     @property
     def seen_group(self) -> Group:
@@ -42,6 +43,12 @@ class World:
     def alive(self) -> tuple[Box, ...]:
         """Boxes that launch or serve; those on their way out are left aside."""
         return tuple(box for box in self.group.boxes if box.lifecycle in ALIVE) if self.group else ()
+
+    @property
+    def alive_by_purchase(self) -> tuple[list[Box], list[Box]]:
+        """Spot, on-demand; a box that EC2 does not know yet is neither."""
+        known = [(box, self.instances[box.id].spot) for box in self.alive if box.id in self.instances]
+        return [box for box, spot in known if spot], [box for box, spot in known if not spot]
 
     @property
     def healthy(self) -> tuple[str, ...]:

@@ -4,19 +4,47 @@ What happens over time is the simulated cloud's business. This one lists the cal
 error strike before or after any of them.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from fleet.settings import Artifact, Model, Settings
 from lambdas.watchdog.cloud import Alarm, Box, GoneError, Group, Instance, Refresh
+from lambdas.watchdog.handler import run
+from lambdas.watchdog.record import Record
 from lambdas.watchdog.state import Mode, State, loads
 
 NOW = datetime(2026, 7, 22, 0, 35, 43, tzinfo=UTC)
 _ARTIFACT = Artifact(key="engine.tgz", sha256="0" * 64)
 _MODEL = Model(name="m", engine_version="0.1.2", engine=_ARTIFACT, gguf=_ARTIFACT, modelfile=_ARTIFACT)
 SETTINGS = Settings(fleet_name="llm", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=_MODEL)
+
+
+EVENTS = Path(__file__).parents[1] / "events"
+
+
+def event(name: str) -> dict[str, Any]:
+    """A real payload by its file's name, without .json."""
+    raw: dict[str, Any] = json.loads((EVENTS / f"{name}.json").read_text())
+    return raw
+
+
+def group_event(name: str, *, at: datetime, box: str | None = None) -> dict[str, Any]:
+    """The same at another time, about another box."""
+    raw = event(name)
+    raw["time"] = raw["detail"]["StartTime"] = at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    if box is not None:
+        raw["detail"]["EC2InstanceId"] = box
+    return raw
+
+
+def wake(cloud: "StillCloud", payload: str | dict[str, Any], *, now: datetime | None = None) -> Record:
+    """One invocation of the real handler."""
+    raw = event(payload) if isinstance(payload, str) else payload
+    return run(raw, cloud=cloud, settings=cloud.settings, now=now or NOW)
 
 
 def ago(seconds: float) -> datetime:
@@ -41,6 +69,7 @@ EMPTY = Group(
 class StillCloud:
     """Every field is what AWS would answer."""
 
+    settings: Settings = SETTINGS
     state: str | None = State(Mode.ARMED, launched_at=ago(86400)).dumps()
     lever: str | None = "0"
     live_alarm: Alarm | None = LIT
@@ -71,6 +100,16 @@ class StillCloud:
         self.known[box] = Instance(ago(age), spot, boot)
         if health:
             self.health[box] = health
+
+    @classmethod
+    def on_demand(cls, **state: Any) -> "StillCloud":
+        """Failed over at 00:35:43 minus what the state says; an on-demand box serves, the alarm is OK."""
+        values = {"failovers": (ago(20000),), "cooldown_from": ago(20000), "launched_at": ago(19000), **state}
+        cloud = cls(lever="100", live_alarm=Alarm("OK", ago(18000)))
+        cloud.set_state(State(Mode.FAILOVER, **values))
+        cloud.live_group = replace(cloud.live_group, on_demand_percentage=100)
+        cloud.put_box("i-0demand", age=19400, spot=False, health="healthy")
+        return cloud
 
     @property
     def parsed(self) -> State:

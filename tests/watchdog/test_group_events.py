@@ -1,0 +1,201 @@
+"""Events of the group and of EC2: boot loop, dry on-demand, and what is only recorded."""
+
+from dataclasses import replace
+
+import pytest
+
+from lambdas.watchdog.cloud import Alarm
+from lambdas.watchdog.state import Mode, State
+from tests.watchdog.still_cloud import NOW, StillCloud, ago, event, group_event, wake
+
+
+def abandon(cloud: StillCloud, number: int, *, at: float | None = None) -> str:
+    payload = group_event("launch-abandoned", at=ago(1000 - number if at is None else at), box=f"i-0{number}")
+    action: str = wake(cloud, payload)["action"]
+    return action
+
+
+def in_a_boot_loop() -> StillCloud:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(10)))
+    assert [abandon(cloud, number) for number in range(4)] == ["recorded"] * 4
+    return cloud
+
+
+def test_five_abandoned_launches_running_suspend_launch_with_one_mail() -> None:
+    cloud = in_a_boot_loop()
+    assert abandon(cloud, 4) == "boot-loop"
+    assert "Launch" in cloud.live_group.suspended
+    assert [subject for subject, _ in cloud.mails] == ["[llm] boots keep failing, launching is suspended"]
+    assert "Why: 5 launches running were abandoned" in cloud.mails[0][1]
+
+
+def test_abandoned_launch_told_twice_counts_once() -> None:
+    cloud = in_a_boot_loop()
+    before = cloud.state
+    assert abandon(cloud, 3) == "recorded"
+    assert cloud.state == before
+
+
+def test_launch_that_serves_ends_the_run() -> None:
+    cloud = in_a_boot_loop()
+    wake(cloud, group_event("launch-successful", at=ago(900)))
+    assert abandon(cloud, 4, at=800) == "recorded"
+    assert len(cloud.parsed.abandoned) == 1
+
+
+def test_late_news_of_a_launch_that_served_ends_only_the_run_before_it() -> None:
+    cloud = in_a_boot_loop()
+    wake(cloud, group_event("launch-successful", at=ago(998)))
+    assert [box for box, _ in cloud.parsed.abandoned] == ["i-03"]
+    before = cloud.state
+    wake(cloud, group_event("launch-successful", at=ago(998)))
+    wake(cloud, group_event("launch-successful", at=ago(5000)))
+    assert cloud.state == before
+
+
+@pytest.mark.parametrize(("at", "counted"), [(999, True), (1000, False)])
+def test_late_news_of_an_abandoned_launch_does_not_count_after_one_that_served(at: int, counted: bool) -> None:
+    cloud = StillCloud(state=State(Mode.ARMED, launched_at=ago(1000)).dumps())
+    abandon(cloud, 1, at=at)
+    assert bool(cloud.parsed.abandoned) is counted
+
+
+def test_boot_loop_already_stopped_only_records() -> None:
+    cloud = in_a_boot_loop()
+    abandon(cloud, 4)
+    assert abandon(cloud, 5) == "recorded"
+    assert [box for box, _ in cloud.parsed.abandoned] == [f"i-0{n}" for n in range(1, 6)]
+    assert len(cloud.mails) == 1
+
+
+def test_boot_loop_that_a_human_resumed_by_hand_is_stopped_again() -> None:
+    cloud = in_a_boot_loop()
+    abandon(cloud, 4)
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset())
+    assert abandon(cloud, 5) == "boot-loop"
+
+
+def test_arm_resumes_launch_and_begins_the_count_anew() -> None:
+    cloud = in_a_boot_loop()
+    abandon(cloud, 4)
+    assert wake(cloud, "arm")["action"] == "armed"
+    assert (cloud.parsed.mode, cloud.parsed.abandoned) == (Mode.ARMED, ())
+    assert "Launch" not in cloud.live_group.suspended
+    assert wake(cloud, "arm")["action"] == "nothing"
+
+
+def test_launches_that_the_market_refused_are_no_boot_loop() -> None:
+    cloud = StillCloud()
+    for _ in range(66):
+        assert wake(cloud, "launch-no-capacity")["action"] == "recorded"
+    assert (cloud.parsed.abandoned, cloud.mails) == ((), [])
+    assert "put_state" not in cloud.calls
+
+
+# --- on-demand dry too ------------------------------------------------------------------------------------------
+
+
+def failed_over() -> StillCloud:
+    cloud = StillCloud(lever="100")
+    state = State(Mode.FAILOVER, since=ago(60), failovers=(ago(60),), cooldown_from=ago(60), launched_at=ago(9000))
+    cloud.set_state(state)
+    cloud.live_group = replace(cloud.live_group, on_demand_percentage=100)
+    return cloud
+
+
+def refuse(cloud: StillCloud, at: float) -> str:
+    action: str = wake(cloud, group_event("launch-no-capacity-on-demand", at=ago(at)))["action"]
+    return action
+
+
+def test_on_demand_dry_too_is_one_mail_however_often_it_is_told() -> None:
+    cloud = failed_over()
+    assert refuse(cloud, 50) == "on-demand-dry"
+    assert [refuse(cloud, at) for at in (50, 30, 10)] == ["recorded"] * 3
+    assert [subject for subject, _ in cloud.mails] == ["[llm] on-demand is dry too"]
+    assert "Why: Could not launch On-Demand Instances." in cloud.mails[0][1]
+    assert cloud.parsed.dry_at == ago(50)
+
+
+def test_new_dry_spell_after_a_launch_is_a_new_mail() -> None:
+    cloud = failed_over()
+    refuse(cloud, 50)
+    wake(cloud, group_event("launch-successful", at=ago(40)))
+    assert cloud.parsed.dry_at is None
+    assert refuse(cloud, 45) == "recorded"
+    assert refuse(cloud, 30) == "on-demand-dry"
+
+
+def test_launch_before_the_dry_spell_does_not_end_it() -> None:
+    cloud = failed_over()
+    refuse(cloud, 50)
+    wake(cloud, group_event("launch-successful", at=ago(51)))
+    assert cloud.parsed.dry_at == ago(50)
+    wake(cloud, group_event("launch-successful", at=ago(50)))
+    assert cloud.parsed.dry_at is None
+
+
+@pytest.mark.parametrize(("began", "dry"), [(61, False), (60, True)])
+def test_launch_begun_before_the_flip_says_nothing_of_on_demand(began: int, dry: bool) -> None:
+    assert (refuse(failed_over(), began) == "on-demand-dry") is dry
+
+
+def test_failed_extra_launch_beside_a_full_group_is_no_dry_spell() -> None:
+    cloud = failed_over()
+    cloud.put_box(age=3000, spot=False)
+    assert refuse(cloud, 50) == "recorded"
+    cloud.live_group = replace(cloud.live_group, desired=2)
+    assert refuse(cloud, 50) == "on-demand-dry"
+
+
+def test_failed_launch_while_on_spot_is_no_dry_on_demand() -> None:
+    cloud = StillCloud()
+    assert refuse(cloud, 50) == "recorded"
+
+
+def test_failed_launch_while_the_group_is_not_flipped_yet_is_no_dry_on_demand() -> None:
+    cloud = failed_over()
+    cloud.live_group = replace(cloud.live_group, on_demand_percentage=0)
+    assert refuse(cloud, 50) == "recorded"
+
+
+def test_failed_launch_during_a_rearm_is_no_dry_on_demand() -> None:
+    cloud = failed_over()
+    cloud.set_state(replace(cloud.parsed, rearm_from=ago(55)))
+    assert refuse(cloud, 50) == "recorded"
+
+
+# --- recorded, ignored ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["interruption-warning", "rebalance-recommendation"])
+def test_notices_of_our_boxes_are_recorded_those_of_others_ignored(name: str) -> None:
+    cloud = StillCloud()
+    assert wake(cloud, name)["reason"] == "i-0aaaaaaaaaaaaaaa1 is not of this fleet"
+    cloud.put_box(age=5000)
+    record = wake(cloud, name)
+    assert record["action"] == "recorded"
+    assert "i-0aaaaaaaaaaaaaaa1" in record["reason"]
+    assert cloud.calls == ["parameters", "group"] * 2
+
+
+@pytest.mark.parametrize("name", ["terminate-successful", "refresh-succeeded", "refresh-failed", "refresh-cancelled"])
+def test_group_events_outside_a_rearm_are_recorded(name: str) -> None:
+    cloud = StillCloud()
+    assert wake(cloud, name)["action"] == "recorded"
+    assert cloud.calls == ["parameters"]
+
+
+def test_launch_that_serves_is_remembered_once() -> None:
+    cloud = StillCloud(state=State(Mode.ARMED).dumps())
+    assert wake(cloud, "launch-successful", now=NOW)["action"] == "recorded"
+    assert cloud.calls == ["parameters", "put_state"]
+    wake(cloud, "launch-successful")
+    assert cloud.calls == ["parameters", "put_state", "parameters"]
+
+
+def test_unknown_event_is_ignored_with_its_reason_and_without_a_read() -> None:
+    cloud = StillCloud()
+    record = wake(cloud, event("unknown-event"))
+    assert (record["action"], record["reason"]) == ("ignored", "aws.ec2 / EC2 Instance State-change Notification")
+    assert cloud.calls == []

@@ -1,0 +1,268 @@
+"""The re-arm as a phase: flipped, successor launching, serving, old box gone; no invocation waits for the next."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fleet import names
+from lambdas.watchdog.cloud import Alarm, Refresh
+from lambdas.watchdog.state import Mode
+from tests.watchdog.still_cloud import NOW, StillCloud, ago, group_event, wake
+
+SPOT, OLD = "i-0spot", "i-0demand"
+
+
+def due() -> StillCloud:
+    """One good score short of a re-arm."""
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
+    cloud.scored = {"use2-az1": 3}
+    return cloud
+
+
+def under_way(seconds: float = 300, refresh: str | None = "refresh-1", **state: object) -> StillCloud:
+    """The lever is down, the old box serves."""
+    cloud = StillCloud.on_demand(rearm_from=ago(seconds), refresh_id=refresh, **state)
+    cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
+    if refresh:
+        cloud.refreshed = (Refresh(refresh, "InProgress", ago(seconds), has_desired_configuration=False),)
+    return cloud
+
+
+def without(cloud: StillCloud, box: str, lifecycle: str | None = None) -> None:
+    """The box is gone, or on its way."""
+    boxes = [replace(b, lifecycle=lifecycle or "") if b.id == box else b for b in cloud.live_group.boxes]
+    cloud.live_group = replace(cloud.live_group, boxes=tuple(b for b in boxes if b.lifecycle))
+    cloud.health.pop(box, None)
+
+
+def test_rearm_flips_then_rolls_launch_first_and_mails_only_at_its_end() -> None:
+    cloud = due()
+    record = wake(cloud, "scan")
+    assert (record["action"], record["mode"], record["rearming"]) == ("re-arm", "on-demand-failover", True)
+    assert record["also"] == ["refresh: roll 1 on-demand, launch first"]
+    changes = [call for call in cloud.calls if call.split()[0] in {"put_state", "put_lever", "flip", "start_refresh"}]
+    assert changes == ["put_state", "put_lever 0", "flip 0", "put_state", "start_refresh", "put_state"]
+    assert (cloud.parsed.rearm_from, cloud.parsed.refresh_id, cloud.parsed.unfinished) == (NOW, "refresh-1", None)
+    assert (cloud.parsed.streak, cloud.parsed.since, cloud.mails) == (0, NOW, [])
+
+
+def test_rearm_starts_no_roll_where_the_group_has_begun_a_replacement() -> None:
+    cloud = due()
+    original = cloud.flip
+
+    def flip_and_replace(group: object, percentage: int, *, send_template: bool) -> None:
+        original(cloud.live_group, percentage, send_template=send_template)
+        cloud.put_box(SPOT, age=0, lifecycle="Pending")
+
+    cloud.flip = flip_and_replace  # type: ignore[method-assign]  # this group replaces by itself
+    wake(cloud, "scan")
+    assert "start_refresh" not in cloud.calls
+    assert cloud.parsed.rearm_from == NOW
+
+
+def test_rearm_of_a_fleet_rolls_what_the_group_left_alone() -> None:
+    cloud = under_way(refresh=None)
+    cloud.live_group = replace(cloud.live_group, desired=2)
+    cloud.put_box("i-0demand2", age=4000, spot=False, health="healthy")
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=200, lifecycle="Pending:Wait")
+    assert wake(cloud, "scan")["reason"] == "re-arm: successor launching, 300 s of 2700 s"
+    without(cloud, SPOT)
+    cloud.put_box(SPOT, age=200, health="healthy")
+    assert wake(cloud, "scan")["action"] == "refresh"
+    assert cloud.parsed.refresh_id == "refresh-1"
+
+
+def test_base_capacity_on_demand_is_not_rolled_and_not_waited_for() -> None:
+    cloud = under_way()
+    cloud.settings = replace(cloud.settings, capacity=replace(cloud.settings.capacity, on_demand_base=1))
+    cloud.live_group = replace(cloud.live_group, desired=2)
+    cloud.put_box(SPOT, age=200, health="healthy")
+    assert wake(cloud, "scan")["action"] == "re-armed"
+
+
+def test_roll_waits_for_a_deploy() -> None:
+    cloud = under_way(refresh=None)
+    cloud.deploying = True
+    assert wake(cloud, "scan")["reason"] == "re-arm: flipped, 300 s of 2700 s"
+
+
+def test_roll_that_a_crash_forgot_is_adopted_not_started_twice() -> None:
+    cloud = under_way(refresh=None)
+    cloud.refreshed = (
+        Refresh("r-new", "Successful", ago(300), has_desired_configuration=False),
+        Refresh("r-older", "Successful", ago(301), has_desired_configuration=False),
+    )
+    assert wake(cloud, "scan")["action"] == "refresh"
+    assert "start_refresh" not in cloud.calls
+    assert cloud.parsed.refresh_id == "r-new"
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        Refresh("r", "Successful", ago(301), has_desired_configuration=False),
+        Refresh("r", "Successful", ago(299), has_desired_configuration=True),
+    ],
+)
+def test_roll_of_an_earlier_rearm_or_of_a_deploy_is_not_adopted(old: Refresh) -> None:
+    cloud = under_way(refresh=None)
+    cloud.refreshed = (old,)
+    wake(cloud, "scan")
+    assert "start_refresh" in cloud.calls
+
+
+@pytest.mark.parametrize("name", ["launch-successful", "terminate-successful", "refresh-succeeded", "alarm-ok", "scan"])
+def test_events_and_scans_advance_the_phase(name: str) -> None:
+    cloud = under_way()
+    assert wake(cloud, name)["reason"] == "re-arm: flipped, 300 s of 2700 s"
+    cloud.put_box(SPOT, age=200, lifecycle="Pending:Wait")
+    assert wake(cloud, name)["reason"] == "re-arm: successor launching, 300 s of 2700 s"
+    without(cloud, SPOT)
+    cloud.put_box(SPOT, age=200, health="healthy")
+    assert wake(cloud, name)["reason"] == "re-arm: old box leaving, 300 s of 2700 s"
+    assert cloud.parsed.mode is Mode.FAILOVER
+    without(cloud, OLD, "Terminating:Wait")
+    record = wake(cloud, name)
+    assert (record["action"], record["reason"]) == ("re-armed", f"spot box {SPOT} serves, 300 s after the lever moved")
+    state = cloud.parsed
+    assert (state.mode, state.since, state.rearm_from, state.refresh_id) == (Mode.ARMED, NOW, None, None)
+    assert (state.cooldown_from, state.failovers) == (None, (ago(20000),))
+    assert [subject for subject, _ in cloud.mails] == ["[llm] back on spot"]
+    assert cloud.lever == "0"
+
+
+@pytest.mark.parametrize(("lifecycle", "health"), [("Pending:Wait", "healthy"), ("InService", "initial")])
+def test_phase_does_not_end_before_a_spot_box_is_in_service_and_answers(lifecycle: str, health: str) -> None:
+    cloud = under_way()
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=200, lifecycle=lifecycle, health=health)
+    assert wake(cloud, "scan")["action"] == "nothing"
+    assert cloud.parsed.rearm_from is not None
+
+
+def test_end_of_the_phase_cancels_our_own_roll_so_that_spot_boxes_are_not_rolled_again() -> None:
+    cloud = under_way()
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=200, health="healthy")
+    wake(cloud, "scan")
+    assert cloud.refreshed[0].status == "Cancelled"
+
+
+def test_end_of_the_phase_leaves_a_deploys_refresh_alone() -> None:
+    cloud = under_way()
+    cloud.refreshed = (
+        Refresh("r-deploy", "InProgress", ago(10), has_desired_configuration=True),
+        replace(cloud.refreshed[0], status="Successful"),
+    )
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=200, health="healthy")
+    wake(cloud, "scan")
+    assert cloud.refreshed[0].status == "InProgress"
+
+
+@pytest.mark.parametrize(("elapsed", "fell_back"), [(2699, False), (2700, True)])
+def test_phase_falls_back_after_45_minutes_and_leaves_the_serving_box_alone(elapsed: int, fell_back: bool) -> None:
+    cloud = under_way(elapsed, streak=0)
+    cloud.put_box(SPOT, age=elapsed - 10, lifecycle="Pending:Wait")
+    record = wake(cloud, "scan")
+    assert (record["action"] == "fell-back") is fell_back
+    if fell_back:
+        state = cloud.parsed
+        assert record["reason"] == "no spot box took over in 2700 s, limit 2700 s"
+        assert (state.mode, state.rearm_from, state.cooldown_from, state.since) == (Mode.FAILOVER, None, NOW, NOW)
+        assert (state.failovers, state.streak) == ((ago(20000),), 0)
+        assert (cloud.lever, cloud.live_group.on_demand_percentage) == ("100", 100)
+        assert cloud.refreshed[0].status == "Cancelled"
+        assert f"end_box {SPOT}" in cloud.calls
+        assert OLD in {box.id for box in cloud.live_group.boxes}
+        assert [subject for subject, _ in cloud.mails] == ["[llm] return to spot failed, still on-demand"]
+
+
+@pytest.mark.parametrize("status", ["Failed", "Cancelled", "RollbackFailed", "RollbackSuccessful"])
+def test_failed_roll_falls_back_at_once(status: str) -> None:
+    cloud = under_way()
+    cloud.refreshed = (replace(cloud.refreshed[0], status=status),)
+    assert wake(cloud, "refresh-failed")["reason"] == f"instance refresh {status}"
+    assert (cloud.parsed.rearm_from, cloud.lever) == (None, "100")
+    assert "cancel_refresh" not in cloud.calls
+
+
+def test_failed_roll_of_somebody_else_does_not_end_the_phase() -> None:
+    cloud = under_way()
+    other = Refresh("r-other", "Failed", ago(50), has_desired_configuration=True)
+    cloud.refreshed = (other, *cloud.refreshed)
+    assert wake(cloud, "refresh-failed")["action"] == "nothing"
+
+
+def test_success_wins_over_the_time_limit() -> None:
+    cloud = under_way(5000)
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=4000, health="healthy")
+    assert wake(cloud, "scan")["action"] == "re-armed"
+
+
+def test_lit_alarm_that_passes_the_guards_ends_the_phase_as_a_counted_failover() -> None:
+    cloud = under_way(1000, streak=0)
+    without(cloud, OLD)
+    cloud.live_alarm = Alarm("ALARM", ago(5))
+    record = wake(cloud, "alarm-lit")
+    assert record["reason"] == "no healthy target, alarm lit for 5 s, during a re-arm"
+    state = cloud.parsed
+    assert (state.failovers, state.cooldown_from, state.rearm_from) == ((ago(20000), NOW), NOW, None)
+    assert (cloud.lever, cloud.refreshed[0].status, state.refresh_id) == ("100", "Cancelled", None)
+    assert [subject for subject, _ in cloud.mails] == ["[llm] on-demand failover"]
+
+
+def test_young_successor_holds_the_failover_back_during_the_phase() -> None:
+    cloud = under_way()
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=200, lifecycle="Pending:Wait")
+    cloud.live_alarm = Alarm("ALARM", ago(5))
+    assert wake(cloud, "alarm-lit")["reason"] == names.LINE_SKIPPED_YOUNG
+
+
+@pytest.mark.parametrize(("elapsed", "skipped"), [(1799, True), (1800, False)])
+def test_alarm_lit_before_the_phase_gives_the_rearm_the_skip_cap(elapsed: int, skipped: bool) -> None:
+    cloud = under_way(elapsed)
+    without(cloud, OLD)
+    cloud.live_alarm = Alarm("ALARM", ago(7000))
+    record = wake(cloud, "alarm-lit")
+    assert (record["action"] == "skipped") is skipped
+    if skipped:
+        numbers = "alarm lit for 1799 s, skip cap 1800 s"
+        assert record["reason"] == f"failover skipped: the re-arm is the recovery in progress, {numbers}"
+
+
+def test_alarm_lit_during_the_phase_needs_no_skip_cap() -> None:
+    cloud = under_way(1000)
+    without(cloud, OLD)
+    cloud.live_alarm = Alarm("ALARM", ago(999))
+    assert wake(cloud, "alarm-lit")["action"] == "failover"
+    cloud = under_way(1000)
+    without(cloud, OLD)
+    cloud.live_alarm = Alarm("ALARM", ago(1000))
+    assert wake(cloud, "alarm-lit")["action"] == "skipped"
+
+
+def test_lever_moved_by_hand_during_the_phase_is_repaired_to_0() -> None:
+    cloud = under_way()
+    cloud.put_box(SPOT, age=200, lifecycle="Pending:Wait")
+    cloud.lever = "100"
+    assert wake(cloud, "scan")["reason"] == "parameter 100, group 0: on-demand-failover expects 0"
+    assert cloud.lever == "0"
+    assert cloud.parsed.rearm_from is not None
+
+
+def test_pin_ends_the_phase() -> None:
+    cloud = under_way()
+    wake(cloud, "pin")
+    assert (cloud.parsed.mode, cloud.parsed.rearm_from, cloud.lever) == (Mode.PINNED, None, "100")
+    assert cloud.refreshed[0].status == "Cancelled"
+
+
+def test_launch_during_the_phase_is_remembered_with_the_roll_it_starts() -> None:
+    cloud = under_way(refresh=None, launched_at=ago(9000))
+    wake(cloud, group_event("launch-successful", at=ago(1), box=OLD))
+    assert (cloud.parsed.refresh_id, cloud.parsed.launched_at) == ("refresh-1", NOW - timedelta(seconds=1))

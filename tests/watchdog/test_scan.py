@@ -1,0 +1,260 @@
+"""A scan: upkeep, retry, repair, then valve, cooldown, streak; every refusal is one line with its numbers."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fleet import names
+from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh
+from lambdas.watchdog.state import Kind, Mode, State
+from tests.watchdog.still_cloud import NOW, StillCloud, ago, wake
+
+GOOD = {"use2-az1": 3, "use2-az3": 9}  # the group stands in az1 and az2
+DEPLOY_REFRESH = Refresh("r-deploy", "InProgress", ago(60), has_desired_configuration=True)
+
+
+def scan_again(cloud: StillCloud, after: float) -> str:
+    reason: str = wake(cloud, "scan", now=NOW + timedelta(seconds=after))["reason"]
+    return reason
+
+
+# --- upkeep and retry -------------------------------------------------------------------------------------------
+
+
+def test_quiet_scan_while_spot_armed_changes_nothing() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)))
+    cloud.put_box(age=5000, health="healthy")
+    record = wake(cloud, "scan")
+    assert (record["action"], record["reason"]) == ("nothing", "spot-armed; nothing to do")
+    reads = ["parameters", "alarm", "group", "instances", "target_health", "stack_in_progress", "refreshes"]
+    assert cloud.calls == reads
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_scan_keeps_az_rebalance_suspended_in_every_mode(mode: Mode) -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)))
+    cloud.set_state(State(mode))
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset())
+    wake(cloud, "scan")
+    assert cloud.calls[-1] == "suspend AZRebalance"
+    assert "suspend AZRebalance" not in StillCloud().calls
+
+
+def test_scan_retries_a_skipped_failover() -> None:
+    cloud = StillCloud()
+    cloud.put_box(age=600)
+    assert wake(cloud, "alarm-lit")["action"] == "skipped"
+    assert scan_again(cloud, 352) == "no healthy target, alarm lit for 354 s"
+    assert cloud.parsed.failovers == (NOW + timedelta(seconds=352),)
+
+
+def test_scan_says_why_a_failover_is_still_skipped() -> None:
+    cloud = StillCloud()
+    cloud.put_box(age=10)
+    record = wake(cloud, "scan")
+    assert (record["action"], record["reason"]) == ("skipped", names.LINE_SKIPPED_YOUNG)
+
+
+def test_failover_does_not_wait_for_what_only_repairs_and_rearms_read() -> None:
+    cloud = StillCloud()
+
+    def denied(call: str, number: int) -> None:
+        if call == "refreshes":
+            raise DeniedError("DescribeInstanceRefreshes: AccessDenied")
+
+    cloud.before = denied
+    with pytest.raises(CloudError, match="DescribeInstanceRefreshes: AccessDenied"):
+        wake(cloud, "scan")
+    assert cloud.live_group.on_demand_percentage == 100
+    assert len(cloud.mails) == 1
+
+
+def test_deleted_alarm_is_raised_once_the_rest_of_the_scan_is_done() -> None:
+    cloud = StillCloud(live_alarm=None, lever="100")
+    with pytest.raises(CloudError, match="the alarm does not exist"):
+        wake(cloud, "scan")
+    assert cloud.lever == "0"
+
+
+def test_stale_event_of_a_deleted_alarm_does_not_flip_and_is_raised() -> None:
+    cloud = StillCloud(live_alarm=None)
+    with pytest.raises(CloudError, match="the alarm does not exist"):
+        wake(cloud, "alarm-lit")
+    assert cloud.lever == "0"
+
+
+# --- pinned -----------------------------------------------------------------------------------------------------
+
+
+def test_pinned_scan_says_so_and_does_nothing() -> None:
+    cloud = StillCloud()
+    cloud.set_state(State(Mode.PINNED))
+    cloud.live_group, cloud.lever = replace(cloud.live_group, on_demand_percentage=100), "100"
+    record = wake(cloud, "scan")
+    assert (record["action"], record["reason"]) == ("nothing", "pinned; nothing to do")
+    assert "detail" not in record
+    assert cloud.calls == ["parameters", "group"]
+
+
+def test_pinned_reports_a_disagreement_and_leaves_it() -> None:
+    cloud = StillCloud()
+    cloud.set_state(State(Mode.PINNED))
+    record = wake(cloud, "scan")
+    assert record["reason"] == "pinned; nothing to do"
+    assert record["detail"] == "parameter 0, group 0: on-demand-pinned expects 100"
+    assert (cloud.lever, cloud.live_group.on_demand_percentage, cloud.mails) == ("0", 0, [])
+
+
+# --- disagreement -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lever", ["0", "100", "50", "rubbish", None])
+@pytest.mark.parametrize("percentage", [0, 50, 100])
+@pytest.mark.parametrize("mode", [Mode.ARMED, Mode.FAILOVER])
+def test_what_the_state_expects_wins_and_the_repair_is_mailed(mode: Mode, percentage: int, lever: str | None) -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)), lever=lever)
+    cloud.set_state(State(mode, cooldown_from=ago(10)))
+    cloud.live_group = replace(cloud.live_group, on_demand_percentage=percentage)
+    expected = 0 if mode is Mode.ARMED else 100
+    agreed = lever == str(expected) and percentage == expected
+    record = wake(cloud, "scan")
+    assert (record["action"] == "repaired") is not agreed
+    assert (cloud.lever, cloud.live_group.on_demand_percentage) == (str(expected), expected)
+    assert len(cloud.mails) == (not agreed)
+    assert cloud.parsed.mode is mode
+
+
+def test_repair_names_what_disagreed() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)), lever="100")
+    assert wake(cloud, "scan")["reason"] == "parameter 100, group 0: spot-armed expects 0"
+    assert "Why: parameter 100, group 0: spot-armed expects 0" in cloud.mails[0][1]
+
+
+def test_repair_waits_for_a_deploy_and_for_a_refresh() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)), lever="100", deploying=True)
+    assert wake(cloud, "scan")["reason"].endswith("repaired later: a deploy is in progress")
+    cloud.deploying, cloud.refreshed = False, (DEPLOY_REFRESH,)
+    assert wake(cloud, "scan")["reason"].endswith("repaired later: instance refresh r-deploy is InProgress")
+    cloud.refreshed = (replace(DEPLOY_REFRESH, status="Successful"),)
+    assert wake(cloud, "scan")["action"] == "repaired"
+
+
+def test_repair_comes_before_a_skipped_failover_s_line() -> None:
+    cloud = StillCloud(lever="100")
+    cloud.put_box(age=10)
+    assert wake(cloud, "scan")["action"] == "repaired"
+    assert cloud.parsed.mode is Mode.ARMED
+
+
+# --- valve, cooldown, streak ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("first", "pinned"), [(86400, True), (86401, False)])
+def test_two_failovers_in_a_day_pin(first: int, pinned: bool) -> None:
+    cloud = StillCloud.on_demand(failovers=(ago(first), ago(352)), cooldown_from=ago(352), streak=1)
+    record = wake(cloud, "scan")
+    assert (cloud.parsed.mode is Mode.PINNED) is pinned
+    if pinned:
+        assert (record["action"], record["reason"]) == ("gave-up", "2 failovers in 24 h")
+        assert "giving up" in cloud.mails[0][0]
+        assert (cloud.parsed.since, cloud.parsed.streak) == (NOW, 0)
+        assert not {"put_lever 100", "flip 100", "scores"} & set(cloud.calls)
+
+
+@pytest.mark.parametrize(("elapsed", "refused"), [(352, True), (2152, True), (10799, True), (10800, False)])
+def test_cooldown_refuses_with_its_numbers(elapsed: int, refused: bool) -> None:
+    cloud = StillCloud.on_demand(failovers=(ago(elapsed),), cooldown_from=ago(elapsed))
+    cloud.scored = GOOD
+    record = wake(cloud, "scan")
+    assert (record["reason"] == f"{elapsed} s since failover, cooldown 10800 s") is refused
+    assert ("scores" in cloud.calls) is not refused
+    assert (cloud.parsed.scored_at is None) is refused
+
+
+def test_cooldown_after_a_failed_rearm_says_so() -> None:
+    cloud = StillCloud.on_demand(cooldown_from=ago(100))
+    assert wake(cloud, "scan")["reason"] == "100 s since the re-arm fell back, cooldown 10800 s"
+
+
+@pytest.mark.parametrize(("score", "streak"), [(1, 0), (2, 0), (3, 1), (9, 1)])
+def test_streak_counts_good_scores_of_the_groups_own_zones(score: int, streak: int) -> None:
+    cloud = StillCloud.on_demand()
+    cloud.scored = {"use2-az1": 1, "use2-az2": score, "use2-az3": 9}
+    zone = "use2-az2" if score > 1 else "use2-az1"
+    assert wake(cloud, "scan")["reason"] == f"score {score} in {zone} (3 needed), streak {streak} of 2"
+    assert (cloud.parsed.streak, cloud.parsed.scored_at) == (streak, NOW)
+    assert not cloud.mails
+
+
+def test_one_bad_score_breaks_the_streak() -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
+    cloud.scored = {"use2-az1": 2}
+    assert wake(cloud, "scan")["reason"] == "score 2 in use2-az1 (3 needed), streak 0 of 2"
+
+
+def test_no_score_for_the_groups_zones_is_no_good_score() -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
+    cloud.scored = {"use2-az3": 9}
+    assert wake(cloud, "scan")["reason"] == "score 0 in no zone (3 needed), streak 0 of 2"
+
+
+@pytest.mark.parametrize(("elapsed", "counts"), [(899, False), (900, True)])
+def test_scans_close_together_are_one_score_not_a_trend(elapsed: int, counts: bool) -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(elapsed))
+    cloud.scored = GOOD
+    record = wake(cloud, "scan")
+    assert (record["action"] == "re-arm") is counts
+    if not counts:
+        assert record["reason"] == "899 s since the last score, streak 1 of 2"
+        assert "scores" not in cloud.calls
+
+
+@pytest.mark.parametrize("what", ["deploy", "refresh", "launch"])
+def test_rearm_waits_for_a_deploy_a_refresh_and_a_suspended_launch_and_keeps_the_streak(what: str) -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
+    cloud.scored = GOOD
+    cloud.deploying = what == "deploy"
+    cloud.refreshed = (DEPLOY_REFRESH,) if what == "refresh" else ()
+    if what == "launch":
+        cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance", "Launch"}))
+    why = {
+        "deploy": "a deploy is in progress",
+        "refresh": "instance refresh r-deploy is InProgress",
+        "launch": "Launch is suspended; arm resumes it",
+    }[what]
+    numbers = "score 3 in use2-az1 (3 needed), streak 2 of 2"
+    assert wake(cloud, "scan")["reason"] == f"{numbers}; {why}"
+    assert (cloud.parsed.streak, cloud.lever) == (2, "100")
+    cloud.deploying, cloud.refreshed = False, ()
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance"}))
+    assert scan_again(cloud, 1800) == numbers
+    assert cloud.parsed.rearm_from == NOW + timedelta(seconds=1800)
+
+
+def test_scores_that_cannot_be_read_leave_the_streak_and_are_raised() -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
+
+    def throttled(call: str, number: int) -> None:
+        if call == "scores":
+            raise CloudError("GetSpotPlacementScores: Throttling")
+
+    cloud.before = throttled
+    with pytest.raises(CloudError, match="GetSpotPlacementScores"):
+        wake(cloud, "scan")
+    assert (cloud.parsed.streak, cloud.parsed.scored_at) == (1, ago(1800))
+
+
+def test_scan_while_on_demand_ignores_a_lit_alarm() -> None:
+    cloud = StillCloud.on_demand(failovers=(ago(50),), cooldown_from=ago(50))
+    cloud.live_alarm = Alarm("ALARM", ago(52))
+    assert scan_again(cloud, 0) == "50 s since failover, cooldown 10800 s"
+    assert cloud.parsed.failovers == (ago(50),)
+
+
+def test_transition_kinds_that_only_mail_move_no_lever() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(9)), lever="100")
+    cloud.set_state(State(Mode.ARMED).begin(Kind.DRY, ago(5), "no capacity"))
+    wake(cloud, "alarm-ok")
+    assert cloud.lever == "100"
+    assert len(cloud.mails) == 1
