@@ -38,5 +38,6 @@ class LeverStack(Room):
             "Parameters",
             service_token=function.function_arn,
             resource_type="Custom::CreateIfAbsent",
+            removal_policy=cdk.RemovalPolicy.RETAIN,  # a fleet that comes back finds its mode
             properties={"Parameters": first_values},
         )

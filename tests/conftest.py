@@ -1,0 +1,57 @@
+"""What several folders of tests share."""
+
+import fcntl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import synth
+
+# Everything that a setting can switch on, at once: the other branch of each stack.
+OTHER_SETTINGS = {
+    "fleet_name": "other",
+    "ami_id": "ami-0a1b2c3d4e5f60718",
+    "initial_mode": "on-demand-pinned",
+    "ebs_key_arn": "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000",
+    "mail": ["oncall@example.org", "owner@example.org"],
+    "network": {
+        "vpc_id": "vpc-0a1b2c3d",
+        "subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3e", "subnet-0a1b2c3f"],
+        "route_table_ids": ["rtb-0a1b2c3d", "rtb-0a1b2c3e", "rtb-0a1b2c3f"],
+        "callers": ["sg-0a1b2c3d", "0.0.0.0/0"],
+        "allow_public": True,
+    },
+}
+
+
+@pytest.fixture(scope="session")
+def once_per_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, dict[str, Any]], Path]:
+    """A cloud assembly by name, synthesized by the first worker that asks, shared with all others."""
+    base = tmp_path_factory.getbasetemp()
+    base = base if worker_id == "master" else base.parent
+
+    def assembly(name: str, settings: dict[str, Any]) -> Path:
+        out = base / f"synth-{name}"
+        with (base / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = out / "done"
+            if not done.exists():
+                synth.synth(out, settings)
+                done.touch()
+        return out / "cdk.out"
+
+    return assembly
+
+
+@pytest.fixture(scope="session")
+def assembly(once_per_run: Callable[[str, dict[str, Any]], Path]) -> Path:
+    """The cloud assembly of the repository's own cdk.json."""
+    return once_per_run("default", {})
+
+
+@pytest.fixture(scope="session")
+def other_assembly(once_per_run: Callable[[str, dict[str, Any]], Path]) -> Path:
+    """The cloud assembly of a fleet with every option the other way."""
+    return once_per_run("other", OTHER_SETTINGS)

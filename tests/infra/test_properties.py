@@ -1,0 +1,155 @@
+"""The synthesized templates keep every promise, and a check notices each promise that is broken."""
+
+import functools
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from fleet import names, validation
+from fleet.settings import Settings
+from tests.infra import mutation, templates
+from tests.infra.properties import CHECKS, Check, _without
+from tests.infra.templates import Templates, properties, resources
+
+ROOMS = ("network", "store", "lever", "group", "watchdog", "monitoring")
+# What may change without a check noticing, and why that is right.
+FREE = {
+    r"/(Group)?Description (changed|removed)$": "words for a human reader; an alarm's are checked",
+    r"/Tags/\d+(/Key|/Value)? (changed|removed)$": "names that CDK adds; the fleet's own tag is checked",
+    r"/(DisplayName|PolicyName|Sid|Path) (changed|removed)$": "names that nothing refers to",
+    r"/Targets/0/Id (changed|removed)$": "a rule's own name for its only target",
+    r"LaunchTemplate/Properties/TagSpecifications": "tags of the template itself; those of its boxes are checked",
+    r"LaunchTemplate/DependsOn": "an order that the reference to the role implies",
+    r"Custom::RequireArtifacts/(UpdateReplace|Deletion)Policy (changed|removed)$": "it holds nothing to keep",
+}
+
+
+@functools.cache
+def read(assembly: Path) -> Templates:
+    return templates.read(assembly)
+
+
+@functools.cache
+def settings() -> Settings:
+    return validation.load()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_template_keeps_its_promise(check: Check, assembly: Path) -> None:
+    check(read(assembly), settings())
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_broken_property_is_noticed(room: str, assembly: Path) -> None:
+    broken = templates.read(assembly)
+    survivors, count = [], 0
+    for mutant in mutation.mutants(broken, room):
+        count += 1
+        if not noticed(broken):
+            survivors.append(mutant)
+    assert broken == read(assembly)  # the last mutation is undone: each was judged alone
+    assert count > 30
+    unexplained = [mutant for mutant in survivors if not any(re.search(free, mutant) for free in FREE)]
+    assert not unexplained
+
+
+def noticed(broken: Templates) -> bool:
+    """Whether any check fails; a check that stumbles over what is missing has noticed it too."""
+    for check in CHECKS:
+        try:
+            check(broken, settings())
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
+            return True
+    return False
+
+
+def test_synth_asks_nobody(assembly: Path) -> None:
+    manifest = json.loads((assembly / "manifest.json").read_text())
+    assert "missing" not in manifest
+    stacks = {
+        name for name, artifact in manifest["artifacts"].items() if artifact["type"] == "aws:cloudformation:stack"
+    }
+    assert stacks == {names.stack("llm", room) for room in ROOMS}
+
+
+def test_rooms_deploy_in_order(assembly: Path) -> None:
+    artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
+    needs = {room: set(artifacts[names.stack("llm", room)]["dependencies"]) for room in ROOMS}
+    stacks = {room: {need for need in found if not need.endswith(".assets")} for room, found in needs.items()}
+    assert not stacks["network"] | stacks["store"] | stacks["lever"]
+    assert stacks["group"] == {"llm-network", "llm-store", "llm-lever"}
+    assert "llm-group" in stacks["watchdog"]
+    assert {"llm-group", "llm-watchdog"} <= stacks["monitoring"]
+
+
+def test_unpinned_image_and_missing_mail_are_warned_of_at_synth(assembly: Path, other_assembly: Path) -> None:
+    def warnings(path: Path) -> str:
+        return "".join(file.read_text() for file in sorted(path.glob("*.metadata.json")))
+
+    assert "ami_id is null" in warnings(assembly)
+    assert "mail is empty" in warnings(assembly)
+    assert "aws:cdk:warning" not in warnings(other_assembly)
+
+
+def test_editing_a_mail_address_changes_the_watchdog_alone(assembly: Path, other_assembly: Path) -> None:
+    for path in (assembly, other_assembly):
+        holders = [room for room, template in read(path).items() if "oncall@example.org" in json.dumps(template)]
+        assert holders == (["watchdog"] if path == other_assembly else [])
+
+
+# --- a fleet with every option the other way --------------------------------------------------------------------
+
+
+def test_pinned_image_is_that_very_image(other_assembly: Path) -> None:
+    data = properties(read(other_assembly)["group"], "AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
+    assert data["ImageId"] == "ami-0a1b2c3d4e5f60718"
+
+
+def test_own_key_encrypts_the_root_disk(other_assembly: Path) -> None:
+    data = properties(read(other_assembly)["group"], "AWS::EC2::LaunchTemplate")["LaunchTemplateData"]
+    (disk,) = data["BlockDeviceMappings"]
+    assert disk["Ebs"]["KmsKeyId"] == "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000"
+
+
+def test_first_deploy_can_start_pinned_on_demand(other_assembly: Path) -> None:
+    first = properties(read(other_assembly)["lever"], "Custom::CreateIfAbsent")["Parameters"]
+    assert first["/other/on-demand-percentage"] == "100"
+    assert json.loads(first["/other/watchdog-state"])["mode"] == "on-demand-pinned"
+
+
+def test_each_mail_address_subscribes(other_assembly: Path) -> None:
+    subscriptions = [
+        found["Properties"] for found in resources(read(other_assembly)["watchdog"], "AWS::SNS::Subscription")
+    ]
+    assert [(found["Protocol"], found["Endpoint"]) for found in subscriptions] == [
+        ("email", "oncall@example.org"),
+        ("email", "owner@example.org"),
+    ]
+
+
+def test_existing_vpc_gets_security_groups_and_an_endpoint_only(other_assembly: Path) -> None:
+    room = read(other_assembly)["network"]
+    assert sorted(resource["Type"].removeprefix("AWS::EC2::") for resource in room["Resources"].values()) == [
+        "SecurityGroup",
+        "SecurityGroup",
+        "SecurityGroupEgress",
+        "SecurityGroupIngress",
+        "VPCEndpoint",
+    ]
+    endpoint = properties(room, "AWS::EC2::VPCEndpoint")
+    assert endpoint["VpcId"] == "vpc-0a1b2c3d"
+    assert endpoint["RouteTableIds"] == ["rtb-0a1b2c3d", "rtb-0a1b2c3e", "rtb-0a1b2c3f"]
+    group = properties(read(other_assembly)["group"], "AWS::AutoScaling::AutoScalingGroup")
+    assert group["VPCZoneIdentifier"] == ["subnet-0a1b2c3d", "subnet-0a1b2c3e", "subnet-0a1b2c3f"]
+
+
+def test_public_callers_face_a_public_balancer_and_groups_are_callers_too(other_assembly: Path) -> None:
+    ingress = read(other_assembly)["network"]["Resources"]["BalancerGroup"]["Properties"]["SecurityGroupIngress"]
+    assert [_without(rule, "Description") for rule in ingress] == [
+        {"SourceSecurityGroupId": "sg-0a1b2c3d", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},
+        {"CidrIp": "0.0.0.0/0", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},
+    ]
+    balancer = properties(read(other_assembly)["group"], "AWS::ElasticLoadBalancingV2::LoadBalancer")
+    assert balancer["Scheme"] == "internet-facing"

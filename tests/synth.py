@@ -1,0 +1,35 @@
+"""Synthesizes the app as the CDK CLI does, without the CLI: no account, no credentials, no network."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+
+def synth(out: Path, settings: dict[str, Any] | None = None) -> Path:
+    """Run app.py into `out` with the repository's settings, some of them replaced; returns the cloud assembly."""
+    document = json.loads((ROOT / "cdk.json").read_text())
+    fleet = {**document["context"]["fleet"], **(settings or {})}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "cdk.json").write_text(json.dumps({**document, "context": {**document["context"], "fleet": fleet}}))
+    assembly = out / "cdk.out"
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "app.py")],
+        cwd=out,
+        env={
+            **{name: value for name, value in os.environ.items() if not name.startswith(("AWS_", "CDK_"))},
+            "PYTHONPATH": str(ROOT),
+            "CDK_OUTDIR": str(assembly),
+            "CDK_CONTEXT_JSON": json.dumps(document["context"]),
+            "AWS_EC2_METADATA_DISABLED": "true",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return assembly
