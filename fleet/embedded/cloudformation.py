@@ -19,6 +19,7 @@ from fleet.embedded.patching import extend
 PASSES_CHANGES_ON = {"AWS::EC2::LaunchTemplate"}
 # A stack tag is passed on by updating the resource with all its properties, written values included.
 REWRITTEN_BY_TAGS = {"AWS::SSM::Parameter", "AWS::AutoScaling::AutoScalingGroup"}
+IMAGE = "ami-12c6146b"  # one that moto knows
 KEPT = {"Retain", "RetainExceptOnCreate"}
 
 
@@ -51,7 +52,9 @@ def load_parameters(original: Any, resources: parsing.ResourceMap) -> None:
 
 @extend(parsing.ResourceMap, "parse_ssm_parameter")
 def parse_ssm_parameter(original: Any, resources: parsing.ResourceMap, path: str, kind: str) -> Any:
-    """An absent parameter is the user's error, not ours."""
+    """An absent parameter is the user's error, not ours; AWS's own image parameters name some image."""
+    if kind.startswith("AWS::SSM::Parameter::Value<AWS::EC2::Image::Id>"):
+        return IMAGE
     try:
         return original(resources, path, kind)
     except AttributeError:
@@ -169,17 +172,21 @@ def delete_resources(_original: Any, resources: parsing.ResourceMap) -> None:
 
 
 @extend(models.CloudFormationBackend, "delete_stack")
-def delete_stack(original: Any, backend: models.CloudFormationBackend, name_or_stack_id: str) -> None:
-    """A failed deletion keeps the stack, as DELETE_FAILED with its reason."""
-    stacks = [stack for stack in backend.stacks.values() if name_or_stack_id in (stack.name, stack.stack_id)]
-    try:
-        original(backend, name_or_stack_id)
-    except Exception as error:
-        traceback.print_exc()
-        for stack in stacks:
-            backend.stacks[stack.stack_id] = stack
+def delete_stack(_original: Any, backend: models.CloudFormationBackend, name_or_stack_id: str) -> None:
+    """The stack stays visible while it is being deleted, and if that fails, with the reason."""
+    for stack in [each for each in backend.stacks.values() if name_or_stack_id in (each.name, each.stack_id)]:
+        exports = [export.name for export in stack.exports]
+        stack.status = "DELETE_IN_PROGRESS"
+        try:
+            stack.delete()
+        except Exception as error:
+            traceback.print_exc()
             stack._add_stack_event("DELETE_FAILED", resource_status_reason=_reason(error))
             stack.status = "DELETE_FAILED"
+            continue
+        for name in exports:
+            backend.exports.pop(name, None)
+        backend.deleted_stacks[stack.stack_id] = backend.stacks.pop(stack.stack_id)
 
 
 # --- change sets ----------------------------------------------------------------------------------------------
