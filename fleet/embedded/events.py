@@ -6,7 +6,7 @@ and the deployed function runs, if its resource policy lets EventBridge call it.
 
 import json
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from moto.awslambda.models import lambda_backends
@@ -61,6 +61,7 @@ def set_alarm_state(
     original(backend, alarm_name, reason, reason_data, state_value)
     if alarm is None or before[0] == state_value:
         return
+    alarm.state_updated_timestamp -= _backdated
     alarm.state_transitioned_timestamp = alarm.state_updated_timestamp
     detail = {
         "alarmName": alarm_name,
@@ -87,6 +88,20 @@ def set_alarm_state(
             message = json.dumps({"AlarmName": alarm_name, "NewStateValue": state_value, "NewStateReason": reason})
             subject = f'{state_value}: "{alarm_name}"'
             sns_backends[ACCOUNT][backend.region_name].publish(message, arn=arn, subject=subject)
+
+
+_backdated = timedelta()
+
+
+@control.verb
+def alarm(name: str, state: str, seconds_ago: float, region: str) -> None:
+    """Change an alarm's state as of `seconds_ago`: the function that hears of it sees that time."""
+    global _backdated
+    _backdated = timedelta(seconds=seconds_ago)
+    try:
+        cloudwatch.cloudwatch_backends[ACCOUNT][region].set_alarm_state(name, "set by a test", "{}", state)
+    finally:
+        _backdated = timedelta()
 
 
 class _Alarm(cloudwatch.Alarm):

@@ -121,6 +121,21 @@ def _remove_schedule(region: str, name: str, properties: Properties) -> None:
     client("scheduler", region).delete_schedule(Name=name)
 
 
+def _put_document(region: str, name: str, properties: Properties) -> None:
+    ssm = client("ssm", region)
+    content = json.dumps(properties["Content"])
+    try:
+        ssm.create_document(Name=name, Content=content, DocumentType=properties["DocumentType"], DocumentFormat="JSON")
+    except ssm.exceptions.DocumentAlreadyExists:
+        version = ssm.update_document(Name=name, Content=content, DocumentVersion="$LATEST")
+        number = version["DocumentDescription"]["DocumentVersion"]
+        ssm.update_document_default_version(Name=name, DocumentVersion=number)
+
+
+def _remove_document(region: str, name: str, properties: Properties) -> None:
+    client("ssm", region).delete_document(Name=name)
+
+
 def _put_queue_policy(region: str, name: str, properties: Properties) -> None:
     for url in properties["Queues"]:
         queue = sqs_backends[ACCOUNT][region].get_queue(url.split("/")[-1])
@@ -131,6 +146,7 @@ declare("AWS::CloudWatch::Alarm", "AlarmName", _put_alarm, _remove_alarm)
 declare("AWS::SNS::TopicPolicy", "", _put_topic_policy)
 declare("AWS::SNS::Subscription", "", _put_subscription, _remove_subscription)
 declare("AWS::Scheduler::Schedule", "Name", _put_schedule, _remove_schedule)
+declare("AWS::SSM::Document", "Name", _put_document, _remove_document)  # moto's takes content as text only
 declare("AWS::SQS::QueuePolicy", "", _put_queue_policy)
 
 # Kept as written; nothing here acts on them, the templates' tests look at their properties.
