@@ -27,7 +27,7 @@ def act(
     if state and state.unfinished:
         state = _carry_out(state, state.unfinished.kind, world, cloud, settings, now)
     if state and decision.action is Action.REFRESH:
-        state = replace(state, refresh_id=_roll(state, world, cloud))
+        state = replace(state, refresh_id=cloud.start_refresh())
         cloud.put_state(state.dumps())
     if decision.action is Action.PROBE:
         cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
@@ -84,14 +84,6 @@ def _flip(kind: Kind, expected: int, world: World, cloud: Cloud, settings: Setti
             raise
         _unless_gone(cloud.cancel_refresh)
         cloud.flip(group, expected, send_template=send_template)
-
-
-def _roll(state: State, world: World, cloud: Cloud) -> str:
-    """The re-arm's refresh: the one that a crashed invocation started, else a new one."""
-    for refresh in world.refreshes:
-        if state.rearm_from and refresh.started_at >= state.rearm_from and not refresh.has_desired_configuration:
-            return refresh.id
-    return cloud.start_refresh()
 
 
 def _unless_gone(call: Callable[..., None], *args: str) -> None:

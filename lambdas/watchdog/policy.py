@@ -58,10 +58,15 @@ class Decision:
 def decide(signal: Signal, world: World, state: State | None, settings: Settings, now: datetime) -> Decision:
     """One decision; `state` is None only for a signal that is ignored."""
     now = now.replace(microsecond=0)
-    if state is None or signal.wake is Wake.IGNORED:
+    if state is None:
         return Decision(Action.IGNORED, signal.detail)
     if state.unfinished:
         return _finish(state.unfinished, signal, world, state, settings, now)
+    decision = _decide(signal, world, state, settings, now)
+    return replace(decision, problem=decision.problem or world.unread)
+
+
+def _decide(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
     match signal.wake:
         case Wake.ALARM_LIT:
             return _alarm(world, state, settings, now)
@@ -82,6 +87,8 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
             return _arm(signal, world, state, now)
         case Wake.PROBE:
             return _probe(world)
+        case Wake.IGNORED:
+            return Decision(Action.IGNORED, signal.detail)
         case _:
             assert_never(signal.wake)
 
@@ -142,7 +149,7 @@ def _scan(world: World, state: State, settings: Settings, now: datetime) -> Deci
     decision = _scan_mode(world, state, settings, now)
     suspend = "AZRebalance" not in world.seen_group.suspended
     missing = NO_ALARM if world.alarm is None and state.mode is not Mode.PINNED else ""
-    return replace(decision, suspend_rebalance=suspend, problem=world.unread or missing)
+    return replace(decision, suspend_rebalance=suspend, problem=missing)
 
 
 def _scan_mode(world: World, state: State, settings: Settings, now: datetime) -> Decision:
@@ -201,23 +208,31 @@ def _advance(world: World, state: State, settings: Settings, now: datetime) -> D
     if state.rearm_from is None:
         return None
     limits, elapsed = settings.watchdog, _seconds(now - state.rearm_from)
+    known = replace(state, refresh_id=state.refresh_id or _forgotten_roll(world, state.rearm_from))
     spot, on_demand = world.alive_by_purchase
     old = on_demand[settings.capacity.on_demand_base :]
     serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
     launching = len(spot) > len(serving)
     if serving and not old:
-        new = replace(state, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None)
+        new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None)
         return _transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
-    failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == state.refresh_id and r.failed]
+    failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
     if failed or elapsed >= limits.rearm_timeout_seconds:
-        new = replace(state, since=now, rearm_from=None, streak=0, cooldown_from=now)
+        new = replace(known, since=now, rearm_from=None, streak=0, cooldown_from=now)
         why = failed[0] if failed else f"no spot box took over in {elapsed} s, limit {limits.rearm_timeout_seconds} s"
         return _transition(new, Kind.FELL_BACK, now, why)
     enough = len(spot) >= world.seen_group.desired - settings.capacity.on_demand_base  # the group replaces unasked
-    if old and not (enough or launching or state.refresh_id or _busy(world)):
+    if old and not (enough or launching or known.refresh_id or _busy(world)):
         return Decision(Action.REFRESH, f"roll {len(old)} on-demand, launch first")
     phase = "old box leaving" if serving else "successor launching" if launching else "flipped"
-    return Decision(Action.NOTHING, f"re-arm: {phase}, {elapsed} s of {limits.rearm_timeout_seconds} s")
+    line = f"re-arm: {phase}, {elapsed} s of {limits.rearm_timeout_seconds} s"
+    return Decision(Action.NOTHING, line, state=known if known != state else None)
+
+
+def _forgotten_roll(world: World, since: datetime) -> str | None:
+    """The refresh that an invocation of this phase started before it failed to write its id."""
+    rolls = [r.id for r in world.refreshes if r.started_at >= since and not r.has_desired_configuration]
+    return next(iter(rolls), None)
 
 
 # --- events of the group ----------------------------------------------------------------------------------------
@@ -281,7 +296,7 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
 
 def _probe(world: World) -> Decision:
     if busy := _busy(world):
-        return Decision(Action.REFUSED, f"probe refused: {busy}", problem=world.unread)
+        return Decision(Action.REFUSED, f"probe refused: {busy}")
     return Decision(Action.PROBE, f"sent the group its own {world.percentage} % again")
 
 

@@ -74,7 +74,7 @@ def _command(event: dict[str, Any]) -> Signal:
     wake = COMMANDS.get(event["command"])
     if wake is None:
         return _ignored(f"unknown command {event['command']!r}; known: {', '.join(COMMANDS)}")
-    return Signal(wake, detail=_line(event.get("why", "")), who=_line(event.get("who", "")))
+    return Signal(wake, detail=one_line(event.get("why", "")), who=one_line(event.get("who", "")))
 
 
 def _event(source: str, kind: str, detail: dict[str, Any], event: dict[str, Any], fleet: str) -> Signal:
@@ -94,7 +94,7 @@ def _event(source: str, kind: str, detail: dict[str, Any], event: dict[str, Any]
             return _ignored(f"group {detail['AutoScalingGroupName']} is not this fleet's")
         wake = GROUP_EVENTS[kind]
         began = _time(detail["StartTime"]) if wake is Wake.LAUNCH_FAILED else None
-        words = kind if wake is Wake.REFRESH_ENDED else _line(detail.get("StatusMessage") or "")
+        words = kind if wake is Wake.REFRESH_ENDED else one_line(detail.get("StatusMessage") or "")
         return Signal(wake, detail=words, at=at, began=began, box=detail.get("EC2InstanceId") or "")
     if source == "aws.ec2" and kind in BOX_EVENTS:
         return Signal(BOX_EVENTS[kind], at=at, box=detail["instance-id"])
@@ -102,7 +102,7 @@ def _event(source: str, kind: str, detail: dict[str, Any], event: dict[str, Any]
 
 
 def _ignored(why: str) -> Signal:
-    return Signal(Wake.IGNORED, detail=_line(why))
+    return Signal(Wake.IGNORED, detail=one_line(why))
 
 
 def _time(text: str) -> datetime:
@@ -110,6 +110,6 @@ def _time(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
-def _line(text: Any) -> str:
-    """One printable line of an outsider's text."""
-    return "".join(char if char.isprintable() else " " for char in str(text))[:200].strip()
+def one_line(text: Any) -> str:
+    """One printable line of at most 200 characters of an outsider's text."""
+    return "".join(char if char.isprintable() else " " for char in str(text)[:200]).strip()

@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
 
+from lambdas.watchdog.signals import one_line
+
 VERSION = 1
 LIMIT_BYTES = 4096  # of a standard SSM parameter
 WHY_BYTES = 160  # of a transition's reason, which may quote an operator
-OWED_MAILS = 6  # while SNS is down; past it the oldest is dropped, its decision record remains
+OWED_MAILS = 5  # while SNS is down; past it the oldest is dropped, its decision record remains
 
 
 class StateError(Exception):
@@ -81,7 +83,7 @@ class State:
 
     def begin(self, kind: Kind, at: datetime, why: str) -> Self:
         """This state with a transition to carry out, and its mail owed."""
-        transition = Transition(kind, at, why.encode()[:WHY_BYTES].decode(errors="ignore"))
+        transition = Transition(kind, at, one_line(why).encode()[:WHY_BYTES].decode(errors="ignore"))
         owed = self.owed if kind is Kind.REARM else (*self.owed, transition)[-OWED_MAILS:]
         return replace(self, unfinished=transition, owed=owed)
 

@@ -94,9 +94,18 @@ def test_roll_that_a_crash_forgot_is_adopted_not_started_twice() -> None:
         Refresh("r-new", "Successful", ago(300), has_desired_configuration=False),
         Refresh("r-older", "Successful", ago(301), has_desired_configuration=False),
     )
-    assert wake(cloud, "scan")["action"] == "refresh"
+    assert wake(cloud, "scan")["reason"] == "re-arm: flipped, 300 s of 2700 s"
     assert "start_refresh" not in cloud.calls
     assert cloud.parsed.refresh_id == "r-new"
+
+
+def test_active_roll_that_a_crash_forgot_is_ended_with_the_phase() -> None:
+    cloud = under_way(refresh=None)
+    cloud.refreshed = (Refresh("r-new", "InProgress", ago(300), has_desired_configuration=False),)
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=200, health="healthy")
+    assert wake(cloud, "scan")["action"] == "re-armed"
+    assert cloud.refreshed[0].status == "Cancelled"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,52 @@
+"""A mail says what happened, why, what it costs per day and what the reader may do."""
+
+from dataclasses import replace
+
+import pytest
+
+from fleet.settings import Settings
+from lambdas.watchdog.mail import TEXTS, compose
+from lambdas.watchdog.state import Kind, Transition
+from tests.watchdog.still_cloud import NOW, SETTINGS
+
+
+def body(kind: Kind, settings: Settings = SETTINGS) -> str:
+    return compose(Transition(kind, NOW, "the numbers"), settings)[1]
+
+
+def test_every_transition_but_the_rearm_has_its_own_words() -> None:
+    assert set(TEXTS) == set(Kind) - {Kind.REARM}
+    assert len({text.subject for text in TEXTS.values()}) == len(TEXTS)
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_mail_has_its_four_parts_and_a_subject_that_sns_takes(kind: Kind) -> None:
+    subject, text = compose(Transition(kind, NOW, "the numbers"), SETTINGS)
+    assert subject.startswith("[llm] ")
+    assert subject.isascii()
+    assert len(subject) <= 100
+    assert "When: 2026-07-22 00:35:43 UTC" in text
+    assert "Why: the numbers" in text
+    assert "\nCost: " in text
+    assert "\nWhat you may do: " in text
+
+
+def test_failover_names_both_prices_per_day() -> None:
+    assert "Cost: $19.32 to $24.14 a day for 1 box (on spot: $8.16 to $10.08)" in body(Kind.FAILOVER)
+
+
+def test_return_to_spot_names_both_prices_the_other_way_round() -> None:
+    assert "Cost: $8.16 to $10.08 a day for 1 box (on-demand: $19.32 to $24.14)" in body(Kind.REARMED)
+
+
+def test_cost_counts_all_boxes_of_the_fleet() -> None:
+    three = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=3), pools=("g6.xlarge",))
+    assert "Cost: $57.95 a day for 3 boxes (on spot: $24.48)" in body(Kind.FAILOVER, three)
+
+
+def test_cost_of_pools_without_a_known_price_is_unknown_not_invented() -> None:
+    assert "an unknown price" in body(Kind.FAILOVER, replace(SETTINGS, pools=("p9.huge",)))
+
+
+def test_what_changes_no_price_says_so() -> None:
+    assert "Cost: unchanged; 1 box: $19.32 to $24.14 a day on-demand, $8.16 to $10.08 on spot" in body(Kind.REPAIRED)

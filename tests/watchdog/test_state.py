@@ -1,0 +1,130 @@
+"""The state: whatever happened it fits one parameter and reads back as it was written."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lambdas.watchdog.state import LIMIT_BYTES, OWED_MAILS, Kind, Mode, State, StateError, Transition, loads
+
+AT = datetime(2026, 7, 22, 0, 35, 43, tzinfo=UTC)
+times = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 zone below
+    lambda at: at.replace(microsecond=0)
+)
+whys = st.text(st.characters(codec="utf-8") | st.sampled_from('"\\\0'), max_size=500) | st.sampled_from(
+    ['"' * 500, "\0" * 500]
+)
+boxes = st.text("0123456789abcdef", min_size=17, max_size=17).map("i-".__add__)
+
+
+@st.composite
+def states(draw: Any) -> State:
+    """Any state that the rules can reach, with every list at most as long as settings allow."""
+    maybe = st.none() | times
+    state = State(
+        mode=draw(st.sampled_from(Mode)),
+        since=draw(maybe),
+        failovers=tuple(draw(st.lists(times, max_size=11))),
+        cooldown_from=draw(maybe),
+        streak=draw(st.integers(0, 10)),
+        scored_at=draw(maybe),
+        rearm_from=draw(maybe),
+        refresh_id=draw(st.none() | st.uuids().map(str)),
+        launched_at=draw(maybe),
+        abandoned=tuple(draw(st.dictionaries(boxes, times, max_size=20)).items()),
+        dry_at=draw(maybe),
+    )
+    for kind, at, why in draw(st.lists(st.tuples(st.sampled_from(Kind), times, whys), max_size=9)):
+        state = state.begin(kind, at, why)
+    return state
+
+
+@given(states())
+def test_state_always_fits_and_always_parses(state: State) -> None:
+    text = state.dumps()
+    assert len(text.encode()) <= LIMIT_BYTES
+    assert loads(text) == state
+
+
+def test_largest_state_fits() -> None:
+    full = State(
+        Mode.FAILOVER, AT, (AT,) * 11, AT, 10, AT, AT, "00000000-0000-0000-0000-000000000000", AT,
+        tuple((f"i-{n:017x}", AT) for n in range(20)), AT,
+    )  # fmt: skip
+    for _ in range(20):
+        full = full.begin(Kind.DRY, AT, '"' * 1000)  # what JSON escapes doubles
+    assert len(full.owed) == OWED_MAILS
+    assert len(full.dumps().encode()) <= LIMIT_BYTES
+    assert loads(full.dumps()) == full
+
+
+def test_first_state_that_the_deploy_writes_is_read() -> None:
+    assert loads('{"version": 1, "mode": "spot-armed"}') == State(Mode.ARMED)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None, "", "{", "null", "[]", "7", '"text"', "{}",
+        '{"mode":"spot-armed"}',
+        '{"version":1}',
+        '{"version":1,"mode":"spot"}',
+        '{"version":2,"mode":"spot-armed"}',
+        '{"version":0,"mode":"spot-armed"}',
+        '{"version":1,"mode":"spot-armed","unknown":"2026-07-22T00:35:43Z"}',
+        '{"version":1,"mode":"spot-armed","since":"yesterday"}',
+        '{"version":1,"mode":"spot-armed","since":"2026-07-22T00:35:43"}',
+        '{"version":1,"mode":"spot-armed","since":7}',
+        '{"version":1,"mode":"spot-armed","failovers":7}',
+        '{"version":1,"mode":"spot-armed","streak":"x"}',
+        '{"version":1,"mode":"spot-armed","unfinished":{"kind":"failover"}}',
+        '{"version":1,"mode":"spot-armed","unfinished":{"kind":"x","at":"2026-07-22T00:35:43Z","why":""}}',
+        '{"version":1,"mode":"spot-armed","owed":["x"]}',
+        '{"version":1,"mode":"spot-armed","abandoned":["x"]}',
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_completely_is_not_read_at_all(text: str | None) -> None:
+    with pytest.raises(StateError):
+        loads(text)
+
+
+def test_newer_state_names_both_versions() -> None:
+    with pytest.raises(StateError, match="schema version 2, this watchdog reads 1"):
+        loads('{"version":2,"mode":"spot-armed"}')
+
+
+def test_reason_is_cut_at_a_whole_character() -> None:
+    state = State(Mode.ARMED).begin(Kind.REPAIRED, AT, "ä" * 200)
+    assert state.unfinished == Transition(Kind.REPAIRED, AT, "ä" * 80)
+
+
+def test_reason_is_one_printable_line() -> None:
+    state = State(Mode.ARMED).begin(Kind.REPAIRED, AT, "a\n\0b ")
+    assert state.unfinished == Transition(Kind.REPAIRED, AT, "a  b")
+
+
+def test_every_transition_owes_its_mail_but_the_rearm_which_mails_at_its_end() -> None:
+    for kind in Kind:
+        assert bool(State(Mode.ARMED).begin(kind, AT, "why").owed) is (kind is not Kind.REARM)
+
+
+def test_oldest_mail_is_dropped_when_too_many_are_owed() -> None:
+    state = State(Mode.ARMED)
+    for minute in range(OWED_MAILS + 1):
+        state = state.begin(Kind.REPAIRED, AT + timedelta(minutes=minute), "why")
+    assert [mail.at for mail in state.owed] == [AT + timedelta(minutes=n) for n in range(1, OWED_MAILS + 1)]
+
+
+@pytest.mark.parametrize(
+    ("mode", "rearm_from", "lever"),
+    [
+        (Mode.ARMED, None, 0),
+        (Mode.FAILOVER, None, 100),
+        (Mode.FAILOVER, AT, 0),
+        (Mode.PINNED, None, 100),
+    ],
+)
+def test_expected_lever_follows_mode_and_phase(mode: Mode, rearm_from: datetime | None, lever: int) -> None:
+    assert State(mode, rearm_from=rearm_from).expected_lever == lever
