@@ -19,6 +19,7 @@ MAIL = re.compile(r"[^@\s,;<>\"]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 # Ranges that no public address lies in: an internal balancer's callers come from these.
 PRIVATE_RANGES = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 VPC_PREFIX_LENGTHS = range(16, 25)  # AWS allows /28; below /24 two subnets cannot hold a balancer and boxes in comfort
+SETTINGS_BYTES = 3500  # of the 4 KB that a function's whole environment may have
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,14 @@ def _artifacts(s: Settings) -> Iterator[Problem]:
             yield Problem(f"model.{name}.key", key, f"another key than {twins[0]}")
 
 
+def _fits_the_function(s: Settings) -> Iterator[Problem]:
+    size = len(s.to_json().encode())
+    if size > SETTINGS_BYTES:
+        yield Problem(
+            "(all)", f"{size} bytes", f"at most {SETTINGS_BYTES} bytes as JSON: a function's environment is small"
+        )
+
+
 def _distinct(key: str, values: tuple[str, ...]) -> Iterator[Problem]:
     for value in dict.fromkeys(value for value in values if values.count(value) > 1):
         yield Problem(key, value, "each only once")
@@ -255,4 +264,5 @@ RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _mail,
     _ebs_key,
     _artifacts,
+    _fits_the_function,
 )

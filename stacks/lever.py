@@ -4,12 +4,11 @@
 last night. So a custom resource creates them; its update and its delete do nothing. See docs/decisions/lever.md.
 """
 
-import json
-
 import aws_cdk as cdk
 
 from fleet import names
 from fleet.settings import Settings
+from lambdas.watchdog.state import Mode, State
 from stacks.package import CUSTOM_RESOURCES
 from stacks.room import Room, python_function
 
@@ -19,10 +18,10 @@ class LeverStack(Room):
 
     def __init__(self, app: cdk.App, settings: Settings) -> None:
         super().__init__(app, "lever", settings)
-        fleet, mode = settings.fleet_name, settings.initial_mode
+        fleet, mode = settings.fleet_name, Mode(settings.initial_mode)
         first_values = {
-            names.lever_parameter(fleet): "0" if mode == "spot-armed" else "100",
-            names.state_parameter(fleet): json.dumps({"version": 1, "mode": mode}),
+            names.lever_parameter(fleet): str(State(mode).expected_lever),
+            names.state_parameter(fleet): State(mode).dumps(),
         }
         function = python_function(
             self,

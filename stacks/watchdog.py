@@ -12,6 +12,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 
 from fleet import names
 from fleet.settings import Settings
+from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS
 from stacks.group import GROUP_ARN_WILDCARD, GroupStack
 from stacks.package import WATCHDOG
 from stacks.room import Room, python_function
@@ -22,18 +23,6 @@ MEMORY_MIB = 256  # it needs half; the processor share comes with the memory, an
 MAX_EVENT_AGE_MINUTES = 15  # an alarm older than that must not flip anything: the scan has seen the world since
 RETRIES = 2
 SCAN_EVENT = {"command": "scan"}
-
-EC2_EVENTS = ["EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"]
-GROUP_EVENTS = [
-    "EC2 Instance Launch Successful",
-    "EC2 Instance Launch Unsuccessful",
-    "EC2 Instance Terminate Successful",
-    "EC2 Instance Terminate Unsuccessful",
-    "EC2 Auto Scaling Instance Refresh Started",
-    "EC2 Auto Scaling Instance Refresh Succeeded",
-    "EC2 Auto Scaling Instance Refresh Failed",
-    "EC2 Auto Scaling Instance Refresh Cancelled",
-]
 
 
 class WatchdogStack(Room):
@@ -154,9 +143,9 @@ class WatchdogStack(Room):
                 resources=[self.alarm.alarm_arn],
             ),
             # These name an instance and no group: the function looks whether it is one of ours.
-            "SpotNotice": events.EventPattern(source=["aws.ec2"], detail_type=EC2_EVENTS),
+            "SpotNotice": events.EventPattern(source=["aws.ec2"], detail_type=list(BOX_EVENTS)),
             "GroupChanged": events.EventPattern(
-                source=["aws.autoscaling"], detail_type=GROUP_EVENTS, detail={"AutoScalingGroupName": [group]}
+                source=["aws.autoscaling"], detail_type=list(GROUP_EVENTS), detail={"AutoScalingGroupName": [group]}
             ),
         }
         for name, pattern in patterns.items():

@@ -7,8 +7,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from fleet import box_config, names
+from fleet import ask_document, box_config, names
 from fleet.settings import Settings
+from lambdas.watchdog.state import Mode, State, loads
 from tests.infra.templates import Templates, grants, properties, resources, the
 
 Check = Callable[[Templates, Settings], None]
@@ -194,8 +195,7 @@ def first_values_follow_the_initial_mode(t: Templates, s: Settings) -> None:
     first_values = properties(t["lever"], "Custom::CreateIfAbsent")["Parameters"]
     percentage = {"spot-armed": "0", "on-demand-pinned": "100"}[s.initial_mode]
     assert first_values[names.lever_parameter(s.fleet_name)] == percentage
-    state = json.loads(first_values[names.state_parameter(s.fleet_name)])
-    assert (state["version"], state["mode"]) == (1, s.initial_mode)
+    assert loads(first_values[names.state_parameter(s.fleet_name)]) == State(Mode(s.initial_mode))
 
 
 @check
@@ -438,6 +438,17 @@ def endpoint_is_an_output(t: Templates, s: Settings) -> None:
     assert value == f"http://<Balancer.DNSName>:{s.port}"
 
 
+@check
+def ask_document_holds_one_prompt_and_no_shell(t: Templates, s: Settings) -> None:
+    assert _without(properties(t["group"], "AWS::SSM::Document"), "Tags") == {
+        "Name": names.ask_document(s.fleet_name),
+        "DocumentType": "Command",
+        "TargetType": "/AWS::EC2::Instance",
+        "UpdateMethod": "NewVersion",
+        "Content": ask_document.document(),
+    }
+
+
 # --- the box's role ---------------------------------------------------------------------------------------------
 
 
@@ -552,8 +563,8 @@ def launches_terminations_and_refreshes_of_the_group_wake_the_watchdog(t: Templa
     refresh = "EC2 Auto Scaling Instance Refresh"
     assert pattern["detail-type"] == [
         *(f"EC2 Instance {what}" for what in ("Launch Successful", "Launch Unsuccessful")),
-        *(f"EC2 Instance {what}" for what in ("Terminate Successful", "Terminate Unsuccessful")),
-        *(f"{refresh} {end}" for end in ("Started", "Succeeded", "Failed", "Cancelled")),
+        "EC2 Instance Terminate Successful",
+        *(f"{refresh} {end}" for end in ("Succeeded", "Failed", "Cancelled")),
     ]
 
 
@@ -806,7 +817,8 @@ def _documents(properties: dict[str, Any]) -> list[dict[str, Any]]:
 def _security_group(t: Templates, name: str) -> dict[str, Any]:
     group = t["network"]["Resources"][name]
     assert group["Type"] == "AWS::EC2::SecurityGroup"
-    return group["Properties"]
+    found: dict[str, Any] = group["Properties"]
+    return found
 
 
 def _subnets(s: Settings) -> list[str]:
@@ -830,7 +842,8 @@ def _attributes(pairs: list[dict[str, str]]) -> dict[str, str]:
 
 
 def _launch_data(t: Templates) -> dict[str, Any]:
-    return properties(t["group"], TEMPLATE)["LaunchTemplateData"]
+    data: dict[str, Any] = properties(t["group"], TEMPLATE)["LaunchTemplateData"]
+    return data
 
 
 def _group(t: Templates) -> dict[str, Any]:
@@ -854,16 +867,14 @@ def _rule(t: Templates, source: str) -> dict[str, Any]:
 
 
 def _alarm(t: Templates, s: Settings, page: str) -> dict[str, Any]:
-    (alarm,) = [
-        alarm["Properties"]
-        for alarm in resources(t["monitoring"], ALARM)
-        if alarm["Properties"]["AlarmName"] == f"{s.fleet_name}-{page}"
-    ]
-    return alarm
+    alarms = {alarm["Properties"]["AlarmName"]: alarm["Properties"] for alarm in resources(t["monitoring"], ALARM)}
+    found: dict[str, Any] = alarms[f"{s.fleet_name}-{page}"]
+    return found
 
 
 def _healthy_hosts(alarm: dict[str, Any]) -> bool:
-    return alarm["Dimensions"] == [
+    dimensions: list[dict[str, str]] = alarm["Dimensions"]
+    return dimensions == [
         {"Name": "LoadBalancer", "Value": "<Balancer.LoadBalancerFullName>"},
         {"Name": "TargetGroup", "Value": "<TargetGroup.TargetGroupFullName>"},
     ]

@@ -9,6 +9,7 @@ import pytest
 
 from fleet import names, validation
 from fleet.settings import Settings
+from lambdas.watchdog.state import StateError
 from tests.infra import mutation, templates
 from tests.infra.properties import CHECKS, Check, _without
 from tests.infra.templates import Templates, properties, resources
@@ -60,7 +61,7 @@ def noticed(broken: Templates) -> bool:
     for check in CHECKS:
         try:
             check(broken, settings())
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError):
+        except (AssertionError, AttributeError, KeyError, TypeError, ValueError, StateError):
             return True
     return False
 

@@ -1,0 +1,100 @@
+"""Every wrong use of the settings gets its whole answer, everywhere alike: exit code 2 and no traceback."""
+
+import contextlib
+import copy
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet import validation
+from fleet.contradictions import RULES
+from fleet.settings import Settings
+from tests import wrong_uses
+from tests.synth import ROOT
+from tests.wrong_uses import ABSENT, WrongFile, WrongSettings
+
+DOCUMENT = json.loads((ROOT / "cdk.json").read_text())
+
+
+def edited(edits: dict[str, Any]) -> str:
+    """The repository's cdk.json with these keys of the fleet replaced."""
+    document = copy.deepcopy(DOCUMENT)
+    for dotted, value in edits.items():
+        *path, last = dotted.split(".")
+        section = document["context"]["fleet"]
+        for name in path:
+            section = section[name]
+        if value is ABSENT:
+            del section[last]
+        else:
+            section[last] = value
+    return json.dumps(document)
+
+
+def answer(lines: tuple[str, ...]) -> str:
+    count = "1 problem" if len(lines) == 1 else f"{len(lines)} problems"
+    return "\n  ".join([f"cdk.json: {count} in the settings of the fleet", *lines])
+
+
+@pytest.mark.parametrize("wrong", wrong_uses.SETTINGS, ids=lambda wrong: wrong.name)
+def test_wrong_settings_are_answered_in_full(
+    wrong: WrongSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cdk.json").write_text(edited(wrong.edits))
+    with pytest.raises(validation.SettingsError) as caught:
+        validation.load()
+    assert str(caught.value) == answer(wrong.lines)
+
+
+@pytest.mark.parametrize("wrong", wrong_uses.FILES, ids=lambda wrong: wrong.name)
+def test_a_file_that_holds_no_settings_is_answered_in_full(
+    wrong: WrongFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if wrong.text is not None:
+        Path("cdk.json").write_text(wrong.text)
+    with pytest.raises(validation.SettingsError) as caught:
+        validation.load()
+    assert str(caught.value) == answer(wrong.lines)
+
+
+def test_every_contradiction_stands_in_the_table() -> None:
+    unseen = set(RULES)
+    for wrong in wrong_uses.SETTINGS:
+        fleet = json.loads(edited(wrong.edits))["context"]["fleet"]
+        with contextlib.suppress(TypeError, AttributeError):  # values that the schema refuses first
+            settings = Settings.from_json(json.dumps(fleet))
+            unseen -= {rule for rule in unseen if any(rule(settings))}
+    assert not {rule.__name__ for rule in unseen}
+
+
+@pytest.mark.parametrize(
+    "program", [("app.py",), ("-c", "from fleet.cli import main; main(args=['status'])")], ids=["synth", "fleetctl"]
+)
+def test_wrong_settings_end_every_program_with_code_2_and_no_traceback(
+    program: tuple[str, ...], tmp_path: Path
+) -> None:
+    (wrong,) = [wrong for wrong in wrong_uses.SETTINGS if wrong.name.startswith("several at once")]
+    (tmp_path / "cdk.json").write_text(edited(wrong.edits))
+    command = [str(ROOT / part) if part.endswith(".py") else part for part in program]
+    run = subprocess.run(
+        [sys.executable, *command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 2
+    assert run.stderr == answer(wrong.lines) + "\n"
+    assert run.stdout == ""
+
+
+def test_the_repositorys_own_settings_are_right() -> None:
+    assert validation.load(ROOT / "cdk.json").fleet_name == "llm"

@@ -1,0 +1,342 @@
+"""The one table of wrong uses: what somebody typed, and every word of the answer. Run by unit/test_wrong_uses.py."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+ABSENT = object()  # the key is left out
+ELSEWHERE = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d"
+
+
+@dataclass(frozen=True)
+class WrongSettings:
+    """The repository's cdk.json with some keys (dotted) of the fleet replaced, and the lines that answer."""
+
+    name: str
+    edits: dict[str, Any]
+    lines: tuple[str, ...] = field(default=())
+
+
+SETTINGS = (
+    WrongSettings(
+        "a name that no AWS resource takes",
+        {"fleet_name": "My_Fleet"},
+        ('fleet_name = "My_Fleet": 2 to 19 of a-z, 0-9 and -, a letter first, no - last',),
+    ),
+    WrongSettings(
+        "a required key left out",
+        {"model.gguf": ABSENT},
+        ("model.gguf: missing; an object with key, sha256",),
+    ),
+    WrongSettings(
+        "a key that does not exist",
+        {"watchdog": {"grace": 900}},
+        (
+            "watchdog.grace = 900: unknown key; allowed are alarm_minutes, grace_seconds, skip_cap_seconds, scan_seconds, "
+            "rearm_score, rearm_streak, cooldown_seconds, valve_failovers, valve_window_seconds, rearm_timeout_seconds, "
+            "boot_loop_launches",
+        ),
+    ),
+    WrongSettings(
+        "a number in quotation marks",
+        {"capacity.max": "2"},
+        ('capacity.max = "2": a whole number from 1 to 40',),
+    ),
+    WrongSettings(
+        "a fraction where a whole number belongs",
+        {"watchdog": {"scan_seconds": 1800.5}},
+        ("watchdog.scan_seconds = 1800.5: a whole number from 300 to 3600",),
+    ),
+    WrongSettings(
+        "true where a number belongs",
+        {"watchdog": {"cooldown_seconds": True}},
+        ("watchdog.cooldown_seconds = true: a whole number from 0 to 86400",),
+    ),
+    WrongSettings(
+        "a number out of bounds",
+        {"port": 80},
+        ("port = 80: a whole number from 1024 to 65535",),
+    ),
+    WrongSettings(
+        "one string where a list belongs",
+        {"pools": "g6.xlarge"},
+        ('pools = "g6.xlarge": a list, each a string',),
+    ),
+    WrongSettings(
+        "a number in a list of strings",
+        {"zones": ["us-east-2a", 2]},
+        ("zones[1] = 2: a string",),
+    ),
+    WrongSettings(
+        "a section that is no object",
+        {"drain": 105},
+        (
+            "drain = 105: an object with budget_seconds, safety_margin_seconds, deregistration_delay_seconds, "
+            "termination_hook_seconds",
+        ),
+    ),
+    WrongSettings(
+        "a mode that a fleet cannot start in",
+        {"initial_mode": "on-demand-failover"},
+        ('initial_mode = "on-demand-failover": one of spot-armed, on-demand-pinned',),
+    ),
+    WrongSettings(
+        "an engine version that floats",
+        {"model.engine_version": "latest"},
+        ('model.engine_version = "latest": a pinned version such as 0.11.4',),
+    ),
+    WrongSettings(
+        "a checksum cut short",
+        {"model.gguf.sha256": "abc123"},
+        ('model.gguf.sha256 = "abc123": 64 hexadecimal digits, or empty',),
+    ),
+    WrongSettings(
+        "an image that is no id",
+        {"ami_id": "latest"},
+        ('ami_id = "latest": an id such as ami-0a1b2c3d',),
+    ),
+    WrongSettings(
+        "a pool that nobody knows",
+        {"pools": ["g6.xlarge", "p9.xlarge"], "score_types": ["g6.xlarge", "p9.xlarge", "g5.xlarge"]},
+        (
+            'pools[1] = "p9.xlarge": one of g4dn.xlarge, g5.2xlarge, g5.xlarge, g6.2xlarge, g6.xlarge, '
+            "or a type described in own_pools",
+        ),
+    ),
+    WrongSettings(
+        "no pool",
+        {"pools": []},
+        ("pools = []: at least one instance type",),
+    ),
+    WrongSettings(
+        "a model that does not fit one of the pools",
+        {"pools": ["g6.xlarge", "g4dn.xlarge"], "score_types": ["g6.xlarge", "g4dn.xlarge", "g5.xlarge"]},
+        ("model.gpu_memory_gib = 17.6: at most the GPU memory of pool g4dn.xlarge (15.0 GiB)",),
+    ),
+    WrongSettings(
+        "an own pool whose spot price is above on-demand",
+        {
+            "own_pools": [
+                {
+                    "instance_type": "g6e.xlarge",
+                    "gpu_memory_gib": 44.5,
+                    "vcpus": 4,
+                    "on_demand_usd": 1.861,
+                    "spot_usd": 2.5,
+                }
+            ]
+        },
+        ("own_pools[0].spot_usd = 2.5: at most on_demand_usd (1.861)",),
+    ),
+    WrongSettings(
+        "fewer than three score types",
+        {"score_types": ["g6.xlarge", "g5.xlarge"]},
+        (
+            'score_types = ["g6.xlarge", "g5.xlarge"]: at least three differently named types: with fewer the '
+            "placement-score API always answers low",
+        ),
+    ),
+    WrongSettings(
+        "three score types of which two are the same",
+        {"score_types": ["g6.xlarge", "g5.xlarge", "g6.xlarge"]},
+        (
+            'score_types = ["g6.xlarge", "g5.xlarge", "g6.xlarge"]: at least three differently named types: with fewer '
+            "the placement-score API always answers low",
+            'score_types = "g6.xlarge": each only once',
+        ),
+    ),
+    WrongSettings(
+        "score types that leave out a pool",
+        {"score_types": ["g6.xlarge", "g6.2xlarge", "g5.2xlarge"]},
+        (
+            'score_types = ["g6.xlarge", "g6.2xlarge", "g5.2xlarge"]: every pool among them (missing: g5.xlarge): '
+            "a score holds for the types it was asked for",
+        ),
+    ),
+    WrongSettings(
+        "no room for launch-first",
+        {"capacity.max": 1},
+        ("capacity.max = 1: above capacity.min (1), or no successor can launch before its predecessor ends",),
+    ),
+    WrongSettings(
+        "more on-demand base than boxes",
+        {"capacity.on_demand_base": 2},
+        ("capacity.on_demand_base = 2: at most capacity.min (1)",),
+    ),
+    WrongSettings(
+        "grace below the warm boot budget",
+        {"watchdog": {"grace_seconds": 600}},
+        ("watchdog.grace_seconds = 600: at least boot.warm_budget_seconds (900), or a healthy boot is called stuck",),
+    ),
+    WrongSettings(
+        "skip cap not above grace",
+        {"watchdog": {"skip_cap_seconds": 900}},
+        ("watchdog.skip_cap_seconds = 900: above watchdog.grace_seconds (900)",),
+    ),
+    WrongSettings(
+        "a scan that no schedule can run",
+        {"watchdog": {"scan_seconds": 1810}},
+        ("watchdog.scan_seconds = 1810: whole minutes, as the schedule's rate",),
+    ),
+    WrongSettings(
+        "a valve that can never close",
+        {"watchdog": {"valve_failovers": 9}},
+        (
+            "watchdog.valve_window_seconds = 86400: above 8 times watchdog.cooldown_seconds (10800), or 9 failovers never "
+            "fall into one window",
+        ),
+    ),
+    WrongSettings(
+        "a re-arm that no cold boot can make",
+        {"watchdog": {"rearm_timeout_seconds": 1200}},
+        (
+            "watchdog.rearm_timeout_seconds = 1200: at least boot.cold_budget_seconds (1500), or no cold successor can "
+            "finish",
+        ),
+    ),
+    WrongSettings(
+        "a cold boot quicker than a warm one",
+        {"boot": {"cold_budget_seconds": 600}},
+        ("boot.cold_budget_seconds = 600: at least boot.warm_budget_seconds (900)",),
+    ),
+    WrongSettings(
+        "a launch hook that gives up before a cold boot",
+        {"boot": {"hook_heartbeat_seconds": 1000}},
+        ("boot.hook_heartbeat_seconds = 1000: at least boot.cold_budget_seconds (1500)",),
+    ),
+    WrongSettings(
+        "a deregistration delay below the drain budget",
+        {"drain": {"deregistration_delay_seconds": 60}},
+        ("drain.deregistration_delay_seconds = 60: at least drain.budget_seconds (105), or streams are cut",),
+    ),
+    WrongSettings(
+        "a termination hook shorter than the deregistration delay",
+        {"drain": {"termination_hook_seconds": 110}},
+        ("drain.termination_hook_seconds = 110: at least drain.deregistration_delay_seconds (120)",),
+    ),
+    WrongSettings(
+        "one zone",
+        {"zones": ["us-east-2a"]},
+        ('zones = ["us-east-2a"]: at least two different zones: one zone\'s market is one market',),
+    ),
+    WrongSettings(
+        "a zone of another region",
+        {"zones": ["us-east-2a", "us-west-2b"]},
+        ('zones[1] = "us-west-2b": a zone of region us-east-2, such as us-east-2a',),
+    ),
+    WrongSettings(
+        "subnets without their VPC",
+        {"network.subnet_ids": ["subnet-0a1b2c3d"]},
+        (
+            'network.subnet_ids = ["subnet-0a1b2c3d"]: empty unless network.vpc_id names the existing VPC they belong to',
+        ),
+    ),
+    WrongSettings(
+        "a VPC without its subnets",
+        {"network.vpc_id": "vpc-0a1b2c3d"},
+        ("network.subnet_ids = []: one public subnet of network.vpc_id per zone, in order",),
+    ),
+    WrongSettings(
+        "a subnet that is no id, and one route table for three",
+        {
+            "network.vpc_id": "vpc-0a1b2c3d",
+            "network.subnet_ids": ["subnet-0a1b2c3d", "mine", "subnet-0a1b2c3f"],
+            "network.route_table_ids": ["rtb-0a1b2c3d"],
+        },
+        (
+            'network.route_table_ids = ["rtb-0a1b2c3d"]: one per subnet, in order, or empty where an S3 gateway endpoint '
+            "exists",
+            'network.subnet_ids[1] = "mine": an id such as subnet-0a1b2c3d',
+        ),
+    ),
+    WrongSettings(
+        "a VPC range that is public",
+        {"network.cidr": "8.8.0.0/16"},
+        ('network.cidr = "8.8.0.0/16": a private IPv4 range from /16 to /24, such as 10.42.0.0/20',),
+    ),
+    WrongSettings(
+        "the whole internet as callers, unasked",
+        {"network.callers": ["0.0.0.0/0"]},
+        ('network.callers[0] = "0.0.0.0/0": a private range; public ones only with network.allow_public = true',),
+    ),
+    WrongSettings(
+        "half of the internet as callers, unasked",
+        {"network.callers": ["10.0.0.0/8", "128.0.0.0/1"]},
+        ('network.callers[1] = "128.0.0.0/1": a private range; public ones only with network.allow_public = true',),
+    ),
+    WrongSettings(
+        "a caller that is neither range nor group",
+        {"network.callers": ["::/0", "10.0.0.1"]},
+        (
+            'network.callers[0] = "::/0": an IPv4 range such as 10.0.0.0/16 (the balancer is IPv4 only), or a security '
+            "group id",
+            'network.callers[1] = "10.0.0.1": an IPv4 range such as 10.0.0.0/16 (the balancer is IPv4 only), or a '
+            "security group id",
+        ),
+    ),
+    WrongSettings(
+        "a mail address with a blank",
+        {"mail": ["on call@example.org", "oncall@example.org", "oncall@example.org"]},
+        (
+            'mail[0] = "on call@example.org": a mail address such as oncall@example.org',
+            'mail = "oncall@example.org": each only once',
+        ),
+    ),
+    WrongSettings(
+        "a disk key of another region",
+        {"ebs_key_arn": ELSEWHERE},
+        (f'ebs_key_arn = "{ELSEWHERE}": a key of region us-east-2',),
+    ),
+    WrongSettings(
+        "two artifacts under one key",
+        {"model.modelfile.key": "artifacts/model.gguf"},
+        ('model.modelfile.key = "artifacts/model.gguf": another key than model.gguf.key',),
+    ),
+    WrongSettings(
+        "more settings than a function's environment holds",
+        {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
+        ('(all) = "3815 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+    ),
+    WrongSettings(
+        "several at once: all are told, and none twice",
+        {"capacity.max": 1, "watchdog": {"grace_seconds": "soon", "skip_cap_seconds": 700}, "model.gpu_memory_gib": 40},
+        (
+            'watchdog.grace_seconds = "soon": a whole number from 300 to 3600',
+            "model.gpu_memory_gib = 40: at most the GPU memory of pool g6.xlarge (22.5 GiB)",
+            "model.gpu_memory_gib = 40: at most the GPU memory of pool g5.xlarge (22.5 GiB)",
+            "capacity.max = 1: above capacity.min (1), or no successor can launch before its predecessor ends",
+        ),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class WrongFile:
+    """A cdk.json that is no settings file at all, and the lines that answer; None: it is not there."""
+
+    name: str
+    text: str | None
+    lines: tuple[str, ...]
+
+
+FILES = (
+    WrongFile(
+        "no file",
+        None,
+        ("(file) = \"cdk.json\": a readable JSON file ([Errno 2] No such file or directory: 'cdk.json')",),
+    ),
+    WrongFile(
+        "no JSON",
+        "{fleet: llm}",
+        ('(file) = "line 1 column 2": JSON; Expecting property name enclosed in double quotes',),
+    ),
+    WrongFile(
+        "no fleet",
+        '{"context": {}}',
+        ("context.fleet = null: an object with the settings of one fleet",),
+    ),
+    WrongFile(
+        "a list",
+        "[]",
+        ("context.fleet = null: an object with the settings of one fleet",),
+    ),
+)
