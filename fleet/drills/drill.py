@@ -1,13 +1,14 @@
-"""Runs one policy through one market or history and gives its event log and what it came to."""
+"""One drill: a market or a history, settings, a behaviour and a seed, lived through by one policy; its log, its measure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from fleet.drills.behaviour import Behaviour
 from fleet.drills.cloud import SimulatedCloud
 from fleet.drills.history import History
 from fleet.drills.market import Market
-from fleet.drills.policies import Policy
+from fleet.drills.world import Emit
 from fleet.events import Event
 from fleet.measure import Measure
 from fleet.settings import Artifact, Model, Settings
@@ -21,8 +22,67 @@ def default_settings() -> Settings:
 
 
 @dataclass(frozen=True)
+class Drill:
+    """What every policy is given alike."""
+
+    scene: Market | History
+    settings: Settings = field(default_factory=default_settings)
+    behaviour: Behaviour | None = None  # None: the history's, or the measured one
+    seed: int = 0
+    emit: Emit = lambda event: None
+    prepare: Callable[[SimulatedCloud], None] = lambda cloud: None  # faults, commands, before the clock starts
+
+    @property
+    def market(self) -> Market:
+        return self.scene if isinstance(self.scene, Market) else self.scene.market
+
+    @property
+    def physics(self) -> Behaviour:
+        if self.behaviour is not None:
+            return self.behaviour
+        return Behaviour() if isinstance(self.scene, Market) else self.scene.behaviour
+
+    def cloud(self, *, lever: int | None) -> SimulatedCloud:
+        """The simulated cloud at the start. `lever` is the policy's; None: the history's own, else all spot."""
+        if isinstance(self.scene, Market):
+            cloud = SimulatedCloud(
+                self.scene,
+                settings=self.settings,
+                behaviour=self.physics,
+                seed=self.seed,
+                emit=self.emit,
+                lever=lever or 0,
+            )
+        else:
+            lever = self.scene.lever if lever is None else lever
+            cloud = SimulatedCloud(
+                self.scene.market,
+                settings=self.settings,
+                behaviour=self.physics,
+                seed=self.seed,
+                emit=self.emit,
+                lever=lever,
+                mode=self.scene.mode,
+                serving="on-demand" if lever else "spot",
+                scans_from=self.scene.scans_from,
+            )
+        self.prepare(cloud)
+        return cloud
+
+
+class Policy(Protocol):
+    """One way to run the fleet."""
+
+    @property
+    def name(self) -> str: ...
+
+    def live(self, drill: Drill) -> None:
+        """Live through all of it; what happens goes to `drill.emit`, from `start` to `end`."""
+
+
+@dataclass(frozen=True)
 class Result:
-    """One drill."""
+    """What one policy made of one drill."""
 
     market: str
     policy: str
@@ -30,51 +90,13 @@ class Result:
     measure: Measure
 
 
-def run(
-    market: Market | History,
-    policy: Policy,
-    *,
-    settings: Settings | None = None,
-    behaviour: Behaviour | None = None,
-    seed: int = 0,
-    emit: Callable[[Event], None] = lambda event: None,
-    prepare: Callable[[SimulatedCloud], None] = lambda cloud: None,
-) -> Result:
-    """Live through the whole market. `prepare` may set faults, commands and the like before the clock starts."""
-    settings = settings or default_settings()
+def run(drill: Drill, policy: Policy) -> Result:
+    """Live through the drill under this policy."""
     measure = Measure()
 
     def both(event: Event) -> None:
         measure.add(event)
-        emit(event)
+        drill.emit(event)
 
-    cloud = _cloud(market, policy, settings, behaviour, seed, both)
-    policy.attach(cloud)
-    prepare(cloud)
-    cloud.run()
-    return Result(cloud.market.name, policy.name, seed, measure)
-
-
-def _cloud(
-    market: Market | History,
-    policy: Policy,
-    settings: Settings,
-    behaviour: Behaviour | None,
-    seed: int,
-    emit: Callable[[Event], None],
-) -> SimulatedCloud:
-    if isinstance(market, Market):
-        lever = policy.lever or 0
-        return SimulatedCloud(market, settings=settings, behaviour=behaviour, seed=seed, emit=emit, lever=lever)
-    lever = market.lever if policy.lever is None else policy.lever
-    return SimulatedCloud(
-        market.market,
-        settings=settings,
-        behaviour=behaviour or market.behaviour,
-        seed=seed,
-        emit=emit,
-        lever=lever,
-        mode=market.mode,
-        serving="on-demand" if lever else "spot",
-        scans_from=market.scans_from,
-    )
+    policy.live(replace(drill, emit=both))
+    return Result(drill.market.name, policy.name, drill.seed, measure)

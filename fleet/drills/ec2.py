@@ -43,37 +43,40 @@ class Ec2:
                 ahead = self._world.behaviour.recommendation_ahead[1]
                 self._world.clock.at(step.at - ahead, self._foresee, step)
                 return
-            self._supply[step.purchase][step.pool] = step.supply
-            if step.usd_per_hour is not None:
-                self._price[step.purchase, step.pool] = step.usd_per_hour
+            self._set(step)
 
     def _foresee(self, step: Step) -> None:
         """Read one step ahead of its time: a recommendation may come before the fall that it announces."""
         behaviour, clock = self._world.behaviour, self._world.clock
         clock.at(step.at, self._apply, step)
-        if step.purchase == "spot" and not step.spares and step.supply < PLENTY:
+        if step.purchase == "spot" and not step.spares and step.supply is not None and step.supply < PLENTY:
             chance, lead = self._falls.random(), draw(self._falls, behaviour.recommendation_ahead)
             if chance < behaviour.recommendation_ahead_share:
                 clock.at(step.at - lead, self._recommend_excess, step)
         self._read_next()
 
     def _apply(self, step: Step) -> None:
-        supply = self._supply[step.purchase]
-        before, supply[step.pool] = supply[step.pool], step.supply
-        if step.usd_per_hour is not None:
-            self._price[step.purchase, step.pool] = step.usd_per_hour
-        if (before > 0) != (step.supply > 0):
+        before = self._supply[step.purchase][step.pool]
+        self._set(step)
+        after = self._supply[step.purchase][step.pool]
+        if (before > 0) != (after > 0):
             extra = {} if step.purchase == "spot" else {"purchase": step.purchase}
-            self._world.log("market", pool=step.pool, sells=step.supply > 0, **extra)
+            self._world.log("market", pool=step.pool, sells=after > 0, **extra)
         if step.purchase == "spot" and not step.spares:
             for box in self._excess(step):
                 self.notice(box)
+
+    def _set(self, step: Step) -> None:
+        if step.supply is not None:
+            self._supply[step.purchase][step.pool] = step.supply
+        if step.usd_per_hour is not None:
+            self._price[step.purchase, step.pool] = step.usd_per_hour
 
     def _excess(self, step: Step) -> list[SimulatedBox]:
         """The boxes that a fall takes, those already recommended first."""
         here = [b for b in self.running.values() if b.purchase == "spot" and b.pool.label == step.pool]
         here = [b for b in here if b.noticed_at is None]
-        count = len(here) - step.supply
+        count = 0 if step.supply is None else len(here) - step.supply
         if count <= 0:
             return []
         match self._world.behaviour.takes_first:

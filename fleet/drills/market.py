@@ -40,11 +40,11 @@ def pool(instance_type: str, zone: str = "us-east-2a", label: str | None = None)
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """From `at` (epoch seconds) on, the pool carries `supply` boxes of this kind."""
+    """From `at` (epoch seconds) on, the pool carries `supply` boxes of this kind; None: as many as before."""
 
     at: float
     pool: str
-    supply: int
+    supply: int | None
     spares: bool = False
     purchase: Purchase = "spot"
     usd_per_hour: float | None = None  # a new price for launches from here on

@@ -1,30 +1,18 @@
-"""Who decides in a drill: every policy to compare, through one interface.
-
-A policy is attached to a cloud before the clock starts: it sets what it needs there and asks to be told of events.
-"""
+"""Who decides in a drill: every policy to compare, through the one interface `drill.Policy`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, replace
 
+from fleet.drills.clairvoyant import Clairvoyant
 from fleet.drills.cloud import SimulatedCloud
+from fleet.drills.drill import Drill, Policy
 from fleet.drills.world import SimulatedBox
+from fleet.errors import UserError
 from fleet.settings import Settings
+from lambdas.watchdog.handler import run as run_watchdog
 from lambdas.watchdog.state import Mode, State
 
-
-class Policy(Protocol):
-    """One way to run the fleet."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def lever(self) -> int | None:
-        """The on-demand percentage that it starts with; None: what the history says, else all spot."""
-
-    def attach(self, cloud: SimulatedCloud) -> None:
-        """Subscribe to what it wants to hear of."""
+RETRY_SECONDS = 60  # of the fallback, when there is no on-demand box either
 
 
 @dataclass(frozen=True)
@@ -32,10 +20,10 @@ class OnDemandOnly:
     """No spot at all: the price of peace."""
 
     name: str = "on-demand only"
-    lever: int = 100
 
-    def attach(self, cloud: SimulatedCloud) -> None:
+    def live(self, drill: Drill) -> None:
         """The group alone replaces what breaks."""
+        drill.cloud(lever=100).run()
 
 
 @dataclass(frozen=True)
@@ -43,10 +31,10 @@ class SpotOnly:
     """An all-spot group that nobody watches."""
 
     name: str = "spot, no watchdog"
-    lever: int = 0
 
-    def attach(self, cloud: SimulatedCloud) -> None:
+    def live(self, drill: Drill) -> None:
         """The group retries for ever."""
+        drill.cloud(lever=0).run()
 
 
 @dataclass(frozen=True)
@@ -54,43 +42,49 @@ class Watchdog:
     """The project's own watchdog, through its own handler."""
 
     name: str = "alarm watchdog"
-    lever: int | None = None
 
-    def attach(self, cloud: SimulatedCloud) -> None:
-        from lambdas.watchdog import handler
-
-        settings = cloud.settings
+    def live(self, drill: Drill) -> None:
+        """Every event, scan and command is one invocation of the five steps."""
+        cloud, settings = drill.cloud(lever=None), drill.settings
         cloud.put_state(State(Mode(cloud.mode_at_start)).dumps())
-        cloud.watch(lambda payload, now: handler.run(payload, cloud=cloud, settings=settings, now=now))
+        cloud.watch(lambda payload, now: run_watchdog(payload, cloud=cloud, settings=settings, now=now))
+        cloud.run()
 
 
-@dataclass
+@dataclass(frozen=True)
 class DynamicFallback:
     """Per replica: an on-demand box runs whenever no spot box serves, and ends when one does."""
 
     name: str = "dynamic fallback"
-    lever: int = 0
-    _beside: list[SimulatedBox] = field(default_factory=list)
 
-    def attach(self, cloud: SimulatedCloud) -> None:
-        self._beside = []
-
-        def react() -> None:
-            self._beside = [box for box in self._beside if box.ended_at is None]
-            spot = sum(box.healthy for box in cloud.autoscaling.boxes.values())
-            missing = cloud.autoscaling.desired - spot - len(self._beside)
-            for _ in range(missing):
-                box = cloud.launch_beside("on-demand")
-                if isinstance(box, str):
-                    cloud.clock.after(60, react)
-                    break
-                self._beside.append(box)
-            for _ in range(-missing):
-                if self._beside:
-                    cloud.end_beside(self._beside.pop())
-
+    def live(self, drill: Drill) -> None:
+        """It acts on the balancer's verdict at once: no alarm, no scan."""
+        cloud = drill.cloud(lever=0)
+        react = _Fallback(cloud).react
         cloud.on_health.append(react)
         cloud.clock.after(0, react)
+        cloud.run()
+
+
+class _Fallback:
+    def __init__(self, cloud: SimulatedCloud) -> None:
+        self._cloud = cloud
+        self._beside: list[SimulatedBox] = []
+
+    def react(self) -> None:
+        """One on-demand box beside the group per spot box that does not serve."""
+        cloud = self._cloud
+        self._beside = [box for box in self._beside if box.ended_at is None]
+        serving = sum(box.healthy for box in cloud.autoscaling.boxes.values())
+        missing = max(0, cloud.autoscaling.desired - serving)
+        while len(self._beside) < missing:
+            box = cloud.launch_beside("on-demand")
+            if isinstance(box, str):
+                cloud.clock.after(RETRY_SECONDS, self.react)
+                return
+            self._beside.append(box)
+        while len(self._beside) > missing:
+            cloud.end_beside(self._beside.pop())
 
 
 POLICIES: dict[str, Callable[[], Policy]] = {
@@ -98,11 +92,17 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "spot-only": SpotOnly,
     "watchdog": Watchdog,
     "fallback": DynamicFallback,
+    "clairvoyant": Clairvoyant,
 }
+
+
+def named(name: str) -> Policy:
+    """A policy by its name on the command line; raises UserError."""
+    if name not in POLICIES:
+        raise UserError(f"policy {name!r} is unknown; there are {', '.join(POLICIES)}")
+    return POLICIES[name]()
 
 
 def without_valve(settings: Settings) -> Settings:
     """The same fleet with the valve off, so that no policy looks good by pinning."""
-    import dataclasses
-
-    return dataclasses.replace(settings, watchdog=dataclasses.replace(settings.watchdog, valve_failovers=10**9))
+    return replace(settings, watchdog=replace(settings.watchdog, valve_failovers=10**9))

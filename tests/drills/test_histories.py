@@ -10,6 +10,7 @@ import pytest
 from fleet import names
 from fleet.drills import drill, history
 from fleet.drills.behaviour import Behaviour
+from fleet.drills.drill import Drill
 from fleet.drills.policies import DynamicFallback, SpotOnly, Watchdog
 from fleet.events import Event
 
@@ -20,7 +21,7 @@ GOOD_TO_SECONDS = 2
 def replay(name: str, **group: Any) -> tuple[drill.Result, tuple[Event, ...], dict[str, Any]]:
     log: list[Event] = []
     record = history.load(name)
-    result = drill.run(record, Watchdog(), behaviour=replace(record.behaviour, **group), emit=log.append)
+    result = drill.run(Drill(record, behaviour=replace(record.behaviour, **group), emit=log.append), Watchdog())
     return result, tuple(log), record.outcome
 
 
@@ -119,12 +120,12 @@ def test_seven_reclaims_wake_nobody_at_night() -> None:
 
 
 def test_a_morning_without_a_watchdog_leaves_the_fleet_empty_for_hours() -> None:
-    result = drill.run(history.load("07-21"), SpotOnly())
+    result = drill.run(Drill(history.load("07-21")), SpotOnly())
     assert max(window.seconds for window in result.measure.windows) > 3 * 3600
 
 
 def test_a_fallback_per_replica_is_degraded_for_one_boot_each() -> None:
-    result = drill.run(history.load("07-21"), DynamicFallback())
+    result = drill.run(Drill(history.load("07-21")), DynamicFallback())
     assert [round(window.seconds / 60, 1) for window in result.measure.windows] == [5.3, 5.3, 5.3, 5.3]
 
 
@@ -134,5 +135,5 @@ def test_a_history_holds_under_any_luck_of_lags(name: str) -> None:
     record = history.load(name)
     drawn = replace(Behaviour(), alarm=replace(Behaviour().alarm, recorded=None), scores=record.behaviour.scores)
     for seed in range(5):
-        result = drill.run(record, Watchdog(), behaviour=drawn, seed=seed)
+        result = drill.run(Drill(record, behaviour=drawn, seed=seed), Watchdog())
         assert max(window.seconds for window in result.measure.windows) < 3600
