@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from fleet.drills.cli import drill_command, sweep_command
 from fleet.errors import USER_ERROR_EXIT_CODE, UserError
 from fleet.ops import verbs
 from fleet.ops.context import Operator
@@ -74,5 +75,5 @@ def main(context: click.Context, settings_path: Path) -> None:
     context.obj = Operator(settings_path)
 
 
-for command in verbs.COMMANDS:
+for command in (*verbs.COMMANDS, drill_command, sweep_command):
     main.add_command(command)

@@ -78,7 +78,8 @@ def chapter(events: Iterable[Event], out_dir: Path, *, title: str, prefix: str) 
     suffix = ".svg" if len(told.lives) <= SVG_LIVES_AT_MOST else ".png"
     whole = timeline.save(told, out_dir / f"{prefix}{suffix}", title=title)
     pictures = [Picture(title, whole)]
-    for number, (caption, start, end) in enumerate(_zooms(told), 1):
+    zooms = _zooms(told) if told.decisions else []  # without anybody who decides, the whole says it all
+    for number, (caption, start, end) in enumerate(zooms, 1):
         path = timeline.save(told, out_dir / f"{prefix}-{number}.svg", title=caption, start=start, end=end)
         pictures.append(Picture(caption, path))
     mails = [{"at": timeline.clock(m.at), "subject": m.text, "body": m.detail} for m in told.marks if m.kind == "mail"]

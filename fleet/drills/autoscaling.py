@@ -242,7 +242,7 @@ class AutoScalingGroup:
                 LifecycleHookName=names.LAUNCH_HOOK,
                 LifecycleTransition="autoscaling:EC2_INSTANCE_LAUNCHING",
             )
-            self._world.clock.after(behaviour.hook_heartbeat_seconds, self._hook_expires, box)
+            self._world.clock.after(self._settings.boot.hook_heartbeat_seconds, self._hook_expires, box)
         else:
             box.lifecycle = "Pending:Wait"
             self._into_service(box)
@@ -297,7 +297,12 @@ class AutoScalingGroup:
         held = box.lifecycle != "InService"
         box.lifecycle, self._snapshot = "Terminating:Wait", None
         self._ec2.on_unserving(box, why)
-        self._world.clock.after(0.0 if held else self._world.behaviour.termination_seconds, self._ec2.end, box, why)
+        self._world.clock.after(0.0 if held else self.termination_seconds, self._ec2.end, box, why)
+
+    @property
+    def termination_seconds(self) -> float:
+        """From the group's decision to the end of billing: the deregistration delay, then the box's own last words."""
+        return self._settings.drain.deregistration_delay_seconds + self._world.behaviour.last_words_seconds
 
     # --- the refresh -------------------------------------------------------------------------------------------
 

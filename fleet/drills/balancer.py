@@ -3,10 +3,12 @@
 import math
 from collections.abc import Callable
 
+from fleet import names
 from fleet.drills import payloads
 from fleet.drills.behaviour import AlarmModel
 from fleet.drills.clock import utc
 from fleet.drills.world import SimulatedBox, World, draw
+from fleet.settings import Settings
 from lambdas.watchdog.cloud import Alarm
 
 
@@ -55,8 +57,10 @@ class Balancer:
 class NoHealthyTargetAlarm:
     """Follows the number of healthy targets through the metric's whole periods and its lag."""
 
-    def __init__(self, world: World, name: str, region: str, *, healthy: bool) -> None:
-        self._world, self._name, self._region = world, name, region
+    def __init__(self, world: World, settings: Settings, *, healthy: bool) -> None:
+        self._world, self._region = world, settings.region
+        self._name = names.no_healthy_target_alarm(settings.fleet_name)
+        self._window_seconds = settings.watchdog.alarm_minutes * 60.0
         self._lags = world.stream("alarm")
         self._state = "OK" if healthy else "INSUFFICIENT_DATA"
         self._since = world.clock.now
@@ -94,9 +98,8 @@ class NoHealthyTargetAlarm:
 
     def _window_end(self, down_since: float) -> float:
         """When the last of the needed whole periods without a healthy target has passed."""
-        model = self._world.behaviour.alarm
-        first = math.ceil(down_since / model.period_seconds) * model.period_seconds
-        return first + model.periods * model.period_seconds
+        period = self._world.behaviour.alarm.period_seconds
+        return math.ceil(down_since / period) * period + self._window_seconds
 
     def _fire(self, number: int) -> None:
         if number != self._number:
@@ -122,7 +125,7 @@ class NoHealthyTargetAlarm:
         """A recorded transition; a lit alarm only where the outage that it tells of has happened here too."""
         model, now = self._world.behaviour.alarm, self._world.clock.now
         start, end = self._last_spell if self._down_since is None else (self._down_since, now)
-        told_of = end - start >= (model.periods - 2) * model.period_seconds and now - end <= AlarmModel().lag[1]
+        told_of = end - start >= self._window_seconds - 2 * model.period_seconds and now - end <= AlarmModel().lag[1]
         if state != "ALARM" or told_of:
             self._become(state)
 

@@ -26,14 +26,13 @@ class Boots:
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmModel:
-    """The no-healthy-target alarm: fires when `periods` whole periods had no healthy target, told `lag` later.
+    """The no-healthy-target alarm: lit after `watchdog.alarm_minutes` whole periods without one, and told `lag` later.
 
     From the last healthy second to ALARM it took 16 min 4 s, 21 min 6 s and 21 min 38 s: 12 periods, up to one for
     alignment, and this lag. OK was told 6 min after the target was healthy again: the same lag plus alignment.
     """
 
     period_seconds: float = 60
-    periods: int = 12
     lag: Range = (184, 540)
     missing_breaches: bool = True  # False: the default of healthy_host_count(), which never fires without a target
     recorded: tuple[tuple[float | None, str], ...] | None = None  # a history's own transitions; None: told by the model
@@ -90,9 +89,8 @@ class Behaviour:
     launch_hook: bool = True  # False: a box is InService as soon as it runs
     running_after: Range = (8, 8)  # launch to running; the swap of 16 July took 8.7 s
     hook_poll: Range = (1, 10)  # the box asks the balancer about itself
-    hook_heartbeat_seconds: float = 1800
     warmup_seconds: float = 60  # default instance warm-up: in service to counted
-    termination_seconds: float = 125  # deregistration delay, then the box's own last words
+    last_words_seconds: float = 5  # of a box that the group ends, after the deregistration delay
     replaces_wrong_kind: bool = True  # after a flip, launch first; groups were also seen to leave the box alone
     refresh_timeout_seconds: float = 3600  # a refresh that makes no progress fails
     cancel_seconds: float = 5

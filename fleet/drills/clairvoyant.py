@@ -1,7 +1,7 @@
-"""The clairvoyant bound: the cheapest schedule, with the whole market known, whose only degraded time is unavoidable boots.
+"""The clairvoyant bound: the cheapest schedule, the whole market known, with no degraded time but unavoidable boots.
 
 It launches every successor a boot ahead of the reclaim, holds one box per replica, and pays for nothing else: no policy
-that has to wait for news can be cheaper and serve as much. A replica counts on a pool only while that carries all of them.
+that has to wait for news can be cheaper and serve as much. Replicas count on a pool only while it carries all of them.
 """
 
 import math
@@ -61,8 +61,10 @@ class Clairvoyant:
         boot = median_boot_seconds(drill.physics.boots) + sum(drill.physics.probes) / 2
         market = drill.market
         sources = _sources(market, replicas - base) if replicas > base else []
+        running = not isinstance(drill.scene, Market)  # a history begins with boxes that serve
         always = [source for source in _sources(market, 1) if source.purchase == "on-demand"]
-        schedules = [_cheapest(market, sources, boot)] * (replicas - base) + [_cheapest(market, always, boot)] * base
+        schedules = [_cheapest(market, sources, boot, running=running)] * (replicas - base)
+        schedules += [_cheapest(market, always, boot, running=running)] * base
         for event in _events(market, schedules, boot, replicas):
             drill.emit(event)
 
@@ -110,9 +112,9 @@ def _sources(market: Market, boxes: int) -> list[_Source]:
     return list(sources.values())
 
 
-def _cheapest(market: Market, sources: list[_Source], boot: float) -> list[Stay]:
+def _cheapest(market: Market, sources: list[_Source], boot: float, *, running: bool) -> list[Stay]:
     """Viterbi over the moments at which anything can change: who serves, at least cost, to the end."""
-    moments = {market.start + boot, market.end}
+    moments = {market.start if running else market.start + boot, market.end}
     for source in sources:
         moments.update(at + boot for at in (*source.opens, *source.closes) if at < market.end)
         moments.update(at + AGENT_SECONDS for at in source.takes)
@@ -127,8 +129,9 @@ def _cheapest(market: Market, sources: list[_Source], boot: float) -> list[Stay]
             taken = bisect_right(source.takes, at - AGENT_SECONDS) - 1
             if taken >= 0 and source.takes[taken] + AGENT_SECONDS == at:
                 after[j] = math.inf
-            if source.serves_from(at, boot):
-                moved = cost[cheapest] + source.usd_per_second * boot
+            at_start = running and i == 0 and source.serves_from(at, 0.0)
+            if at_start or source.serves_from(at, boot):
+                moved = cost[cheapest] + (0.0 if at_start else source.usd_per_second * boot)
                 if moved < after[j]:
                     after[j], origin[j] = moved, cheapest
         if cost[cheapest] < after[dark]:
@@ -169,7 +172,7 @@ def _events(market: Market, schedules: list[list[Stay]], boot: float, desired: i
             box, source = f"i-{number:017x}", stay.source
             usd = source.usd_per_second * 3600
             line(
-                stay.serving - boot,
+                max(stay.serving - boot, market.start),
                 "box.launched",
                 box=box,
                 purchase=source.purchase,
@@ -181,6 +184,6 @@ def _events(market: Market, schedules: list[list[Stay]], boot: float, desired: i
                 line(stay.until, "box.unserving", box=box, why="replaced")
                 line(stay.until, "box.ended", box=box, why="replaced")
     line(market.end, "end", name=market.name, desired=desired)
-    order = {"box.serving": -1}  # a successor serves before its predecessor ends
+    order = {"start": -3, "box.launched": -2, "box.serving": -1}  # a successor serves before its predecessor ends
     lines.sort(key=lambda item: (item[0], order.get(item[2], 0), item[1]))
     return (Event(utc(at), kind, fields) for at, _, kind, fields in lines if at <= market.end)

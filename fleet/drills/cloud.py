@@ -12,7 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fleet import names
 from fleet.drills.autoscaling import AutoScalingGroup
 from fleet.drills.balancer import Balancer, NoHealthyTargetAlarm
 from fleet.drills.behaviour import Behaviour
@@ -88,8 +87,7 @@ class SimulatedCloud:
                 balancer.healthy += 1
                 world.log("box.serving", box=box.id)
                 group.adopt(box)
-        name = names.no_healthy_target_alarm(settings.fleet_name)
-        self._alarm = NoHealthyTargetAlarm(world, name, settings.region, healthy=balancer.healthy > 0)
+        self._alarm = NoHealthyTargetAlarm(world, settings, healthy=balancer.healthy > 0)
         self._alarm.registered = lambda: any(self.target_health())
         group.begin()
         first_scan = market.start + settings.watchdog.scan_seconds if scans_from is None else scans_from
@@ -133,7 +131,7 @@ class SimulatedCloud:
 
     def end_beside(self, box: SimulatedBox) -> None:
         self.ec2.on_unserving(box, "not needed")
-        self.clock.after(self.world.behaviour.termination_seconds, self.ec2.end, box, "not needed")
+        self.clock.after(self.autoscaling.termination_seconds, self.ec2.end, box, "not needed")
 
     def _scan(self) -> None:
         self._bus.invoke({"command": "scan"}, self.clock.now)

@@ -1,4 +1,4 @@
-"""One drill: a market or a history, settings, a behaviour and a seed, lived through by one policy; its log, its measure."""
+"""One drill: a market or a history, lived through by one policy under one behaviour and seed; its log, its measure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,4 @@
-"""Reads markets from files: availability JSON, node add/remove CSV, and hand-written ones; each error names its place."""
+"""Reads markets from files: availability JSON, node add/remove CSV, hand-written ones; each error names its place."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,9 +20,8 @@ def load(paths: Sequence[Path]) -> Market:
     if kinds == {".market"} and len(paths) == 1:
         return _hand_written(paths[0])
     if len(kinds) != 1 or kinds & {".json", ".csv"} != kinds:
-        raise UserError(
-            f"{', '.join(map(str, paths))}: allowed are one .market file, or .json or .csv files of one kind, one per pool"
-        )
+        given = ", ".join(map(str, paths))
+        raise UserError(f"{given}: allowed are one .market file, or files of one kind, .json or .csv, one per pool")
     read = _availability if kinds == {".json"} else _nodes
     series = [read(path, _text(path)) for path in paths]
     labels = [path.stem for path in paths]
@@ -120,7 +119,7 @@ def _nodes(path: Path, text: str) -> tuple[Changes, float]:
     return changes, START + last + 3600
 
 
-# --- the hand-written form: `pool g6.xlarge us-east-2a`, then `<time> <pool|all> <verb>`, then `<time> end` ---------------
+# --- the hand-written form: `pool g6.xlarge us-east-2a`, then `<time> <pool|all> <verb>`, then `<time> end` ---
 
 VERBS = "sells [BOXES], refuses, takes, price USD, on-demand sells, on-demand refuses"
 UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
@@ -152,6 +151,8 @@ def _hand_written(path: Path) -> Market:
             continue
         if len(words) < 3 or (words[1] != "all" and words[1] not in pools):
             raise UserError(f"{place}: expected TIME POOL VERB; pools: all, {', '.join(pools)}; verbs: {VERBS}")
+        if not pools:
+            raise UserError(f"{place}: no pool yet; expected first a line: pool TYPE [ZONE]")
         labels = list(pools) if words[1] == "all" else [words[1]]
         steps += [_step(START + at, label, words[2:], place) for label in labels]
     if not pools:

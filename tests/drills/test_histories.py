@@ -13,15 +13,22 @@ from fleet.drills.behaviour import Behaviour
 from fleet.drills.drill import Drill
 from fleet.drills.policies import DynamicFallback, SpotOnly, Watchdog
 from fleet.events import Event
+from fleet.settings import Drain
 
 GOOD_TO_SECONDS = 2
 
 
+Replay = tuple[drill.Result, tuple[Event, ...], dict[str, Any]]
+
+
 @cache
-def replay(name: str, **group: Any) -> tuple[drill.Result, tuple[Event, ...], dict[str, Any]]:
+def replay(name: str, *, drain: Drain | None = None, **group: Any) -> Replay:
     log: list[Event] = []
     record = history.load(name)
-    result = drill.run(Drill(record, behaviour=replace(record.behaviour, **group), emit=log.append), Watchdog())
+    settings = replace(drill.default_settings(), drain=drain or Drain())
+    result = drill.run(
+        Drill(record, settings, behaviour=replace(record.behaviour, **group), emit=log.append), Watchdog()
+    )
     return result, tuple(log), record.outcome
 
 
@@ -88,7 +95,9 @@ def overlap_minutes(log: tuple[Event, ...]) -> float:
 
 def test_recorded_overlap_of_15_minutes_is_that_of_a_group_without_hooks_whose_warm_up_is_its_grace() -> None:
     """An unset warm-up falls back to the grace of 15 min; with hooks and a warm-up of its own the group needs less."""
-    _, log, outcome = replay("07-21", launch_hook=False, warmup_seconds=900, termination_seconds=5)
+    _, log, outcome = replay(
+        "07-21", launch_hook=False, warmup_seconds=900, drain=Drain(deregistration_delay_seconds=0)
+    )
     assert abs(overlap_minutes(log) - outcome["overlap_minutes_at_rearm"]) <= 1
     _, today, _ = replay("07-21")
     assert overlap_minutes(today) < outcome["overlap_minutes_at_rearm"]

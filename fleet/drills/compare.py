@@ -1,0 +1,130 @@
+"""Lives through many drills, policies against seeds, on all cores; the numbers of each, and their averages."""
+
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+
+from fleet.drills import drill, policies
+from fleet.drills.behaviour import Behaviour
+from fleet.drills.drill import Drill, Result
+from fleet.drills.scene import Scene
+from fleet.events import Event
+from fleet.settings import Settings
+
+# Student's t, two-sided 95 %, by degrees of freedom 1 to 30; beyond, the normal's.
+T95: tuple[float, ...] = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+T95 += (2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04)
+
+
+@dataclass(frozen=True)
+class Twist:
+    """What an operator turns in the simulated cloud."""
+
+    boots_factor: float = 1.0
+    events_lost_share: float = 0.0
+
+    def apply(self, behaviour: Behaviour) -> Behaviour:
+        return replace(
+            behaviour,
+            boots=replace(behaviour.boots, factor=self.boots_factor),
+            events=replace(behaviour.events, lost_share=self.events_lost_share),
+        )
+
+
+@dataclass(frozen=True)
+class Job:
+    """One drill as a value that travels to a worker."""
+
+    scene: Scene
+    policy: str
+    seed: int
+    settings: Settings
+    twist: Twist = Twist()
+    variant: str = ""  # of a sweep: the threshold's value
+
+    def drill(self, emit: Callable[[Event], None] = lambda event: None) -> Drill:
+        """The drill itself; raises UserError where its files are odd."""
+        plain = Drill(self.scene.build(self.seed), self.settings, seed=self.seed, emit=emit)
+        return replace(plain, behaviour=self.twist.apply(plain.physics))
+
+    def run(self) -> Result:
+        return drill.run(self.drill(), policies.named(self.policy))
+
+
+def run(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[tuple[Job, Result]]:
+    """Every job with its result, in the order of the jobs, as they are done."""
+    workers = min(workers or os.cpu_count() or 1, len(jobs))
+    if workers <= 1:
+        yield from ((job, job.run()) for job in jobs)
+        return
+    with ProcessPoolExecutor(workers) as pool:
+        yield from zip(jobs, pool.map(Job.run, jobs, chunksize=1), strict=True)
+
+
+@dataclass(frozen=True)
+class Mean:
+    """An average over seeds and the half width of its 95 % interval (0 for one seed: nothing is known of it)."""
+
+    value: float
+    half_width: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f}" + (f" ± {self.half_width:.1f}" if self.half_width else "")
+
+
+def mean(values: Iterable[float]) -> Mean:
+    values = list(values)
+    if len(values) < 2:
+        return Mean(values[0] if values else math.nan, 0.0)
+    t = T95[len(values) - 2] if len(values) - 2 < len(T95) else 1.96
+    return Mean(fmean(values), t * stdev(values) / math.sqrt(len(values)))
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """The value below which that share lies; 0 if there is none."""
+    ordered = sorted(values)
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy (or one value of a threshold) over all its seeds."""
+
+    name: str
+    results: tuple[Result, ...]
+
+    @property
+    def degraded_minutes(self) -> Mean:
+        return mean(r.measure.degraded_minutes for r in self.results)
+
+    @property
+    def cost_usd(self) -> Mean:
+        return mean(r.measure.cost_usd for r in self.results)
+
+    @property
+    def window_minutes(self) -> list[float]:
+        """Every degraded window of every seed."""
+        return [window.seconds / 60 for r in self.results for window in r.measure.windows]
+
+    @property
+    def failovers(self) -> Mean:
+        return mean(r.measure.counts["action failover"] for r in self.results)
+
+    @property
+    def on_demand_share(self) -> float:
+        """Of all box hours."""
+        spot = sum(r.measure.box_seconds["spot"] for r in self.results)
+        on_demand = sum(r.measure.box_seconds["on-demand"] for r in self.results)
+        return on_demand / (spot + on_demand) if spot + on_demand else 0.0
+
+
+def front(rows: Sequence[Row]) -> list[Row]:
+    """The rows that no other beats in both cost and degraded minutes, the cheapest first."""
+    best: list[Row] = []
+    for row in sorted(rows, key=lambda r: (r.cost_usd.value, r.degraded_minutes.value)):
+        if not best or row.degraded_minutes.value < best[-1].degraded_minutes.value:
+            best.append(row)
+    return best

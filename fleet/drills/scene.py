@@ -1,0 +1,60 @@
+"""What to drill: a recorded history, market files or a synthetic region, as a small value that a worker can build."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fleet.drills import files, history, synthetic
+from fleet.drills.history import History
+from fleet.drills.market import PLENTY, Market
+from fleet.errors import UserError
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One of three. `build` reads and checks it."""
+
+    history: str = ""
+    files: tuple[Path, ...] = ()
+    region: str = ""
+    days: float = 45
+    supply: int = PLENTY  # boxes that each pool of a synthetic region carries while it sells
+    up: float = 1.0  # factors on the lengths of a region's spells: markets of other parameters
+    down: float = 1.0
+
+    @property
+    def seeded(self) -> bool:
+        """Whether another seed is another market."""
+        return bool(self.region)
+
+    def build(self, seed: int) -> Market | History:
+        """The market or history; raises UserError with the place of whatever is odd."""
+        if self.history:
+            return history.load(self.history)
+        if self.files:
+            return files.load(self.files)
+        region = synthetic.stretched(synthetic.region(self.region), up=self.up, down=self.down)
+        return synthetic.market(region, seed, days=self.days, supply=self.supply)
+
+
+def named(words: Sequence[str], *, days: float, supply: int = PLENTY, up: float = 1.0, down: float = 1.0) -> Scene:
+    """The scene that an operator asks for: region, history (any unique part of its name) or files."""
+    if len(words) == 1 and words[0] in synthetic.regions():
+        return Scene(region=words[0], days=days, supply=supply, up=up, down=down)
+    paths = tuple(Path(word) for word in words)
+    if any(path.suffix in (".json", ".csv", ".market") for path in paths):
+        if len(paths) == 1 and files.is_history(paths[0]):
+            return Scene(history=str(paths[0]))
+        return Scene(files=paths)
+    if len(words) != 1:
+        raise UserError(f"{' '.join(words)!r}: one history or region, or files; known are {', '.join(known())}")
+    found = [name for name in history.names() if words[0] in name]
+    if len(found) != 1:
+        what = "matches several histories" if found else "is no history, region or file"
+        raise UserError(f"{words[0]!r} {what}; known are {', '.join(known())}")
+    return Scene(history=found[0])
+
+
+def known() -> list[str]:
+    """Names that need no file."""
+    return [*history.names(), *synthetic.regions()]

@@ -1,0 +1,98 @@
+"""The commands as an operator runs them: exit codes, one message per mistake, table, page and logs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fleet import events
+from fleet.cli import main
+from fleet.measure import Measure
+
+MARKET = "pool g6.xlarge us-east-2a\n0 all sells\n05:00 all takes\n08:00 all sells\n12:00 end\n"
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Path:
+    path = tmp_path / "drought.market"
+    path.write_text(MARKET)
+    return path
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def test_drill_writes_table_page_and_one_log_per_policy(market: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    result = call("drill", market, "--policy", "watchdog", "--policy", "spot-only", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "alarm watchdog" in result.output
+    page = (out / "report.html").read_text()
+    assert "failover" in page
+    measure = Measure()
+    with (out / "events-watchdog.jsonl").open() as log:
+        for event in events.read(log):
+            measure.add(event)
+    assert f"{measure.degraded_minutes:.1f}" in result.output
+
+
+def test_drill_tells_the_story_live(market: Path) -> None:
+    result = call("drill", market, "--policy", "watchdog", "--live", "--speed", 1e9)
+    lines = result.output.splitlines()
+    assert result.exit_code == 0
+    assert any("NOTICE" in line for line in lines)
+    assert any("MAIL" in line and "on-demand failover" in line for line in lines)
+    assert lines.index(next(x for x in lines if "ALARM" in x and "ALARM:" in x)) > 2
+
+
+def test_drill_without_a_watchdog_lasts_as_long_as_the_drought(market: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    call("drill", market, "--policy", "spot-only", "--out", out)
+    with (out / "events-spot-only.jsonl").open() as log:
+        measure = Measure()
+        for event in events.read(log):
+            measure.add(event)
+    assert max(window.seconds for window in measure.windows) > 3 * 3600
+
+
+MISTAKES = {
+    "unknown scene": (["drill", "atlantis"], "'atlantis' is no history, region or file"),
+    "unknown policy": (["drill", "--policy", "hope"], "policy 'hope' is unknown"),
+    "unknown key": (["drill", "--set", "watchdog.luck=1"], "--set watchdog.luck=1"),
+    "value out of bounds": (["drill", "--set", "watchdog.grace_seconds=1"], "watchdog.grace_seconds"),
+    "seeds of a history": (["drill", "07-21", "--seeds", "3"], "--seeds"),
+    "unknown sweep key": (["sweep", "nothing", "1"], "--set nothing=1"),
+    "sweep value": (["sweep", "watchdog.grace_seconds", "soon"], "watchdog.grace_seconds"),
+}
+
+
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_is_one_message_and_exit_code_2(case: str) -> None:
+    arguments, message = MISTAKES[case]
+    result = call(*arguments)
+    assert result.exit_code == 2
+    assert message in result.output
+    assert "Traceback" not in result.output
+
+
+def test_a_damaged_file_is_one_message_and_exit_code_2(tmp_path: Path) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps({"metadata": {"gap_seconds": 195}, "data": [1, -1]}))
+    result = call("drill", path)
+    assert result.exit_code == 2
+    assert "data[1]: -1" in result.output
+
+
+def test_sweep_names_what_is_not_beaten_and_draws_it(tmp_path: Path) -> None:
+    key, out = "watchdog.cooldown_seconds", tmp_path / "out"
+    result = call("sweep", key, 0, 10800, "--on", "us-east-2", "--days", 3, "--seeds", 2, "--no-valve", "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "±" in result.output
+    assert "not beaten in both cost and degraded minutes" in result.output
+    assert (out / f"{key}.svg").stat().st_size > 0
+
+
+def test_scenes_that_need_no_file_are_listed() -> None:
+    assert "us-west-2" in call("drill", "--list").output

@@ -1,0 +1,147 @@
+"""Market files: the public forms are read as they are meant, and an odd file is one message with its place."""
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from fleet.drills import files, history, synthetic
+from fleet.drills.market import PLENTY
+from fleet.errors import UserError
+
+HAND_WRITTEN = """\
+# two pools; the first is taken on the first night
+pool g6.xlarge us-east-2a
+pool g5.xlarge us-east-2b
+0        all sells
+02:30    g6.xlarge takes       # notice at half past two
+02:31    g5.xlarge refuses
+1d2h     g6.xlarge sells 2
+1d2h     g6.xlarge price 0.5
+1d3h     all on-demand refuses
+2d       end
+"""
+
+
+def write(folder: Path, name: str, text: str) -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def steps(path: Path) -> list[tuple[float, str, int | None]]:
+    market = files.load([path])
+    return [(step.at - market.start, step.pool, step.supply) for step in market.steps()]
+
+
+def test_availability_is_read_with_the_notice_before_each_fall(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.json", json.dumps({"metadata": {"gap_seconds": 195}, "data": [1, 1, 0, 2]}))
+    assert steps(path) == [(0, "a", 1), (390 - 120, "a", 0), (585, "a", 2)]
+
+
+def test_nodes_added_and_removed_are_read_as_supply(tmp_path: Path) -> None:
+    path = write(tmp_path, "b.csv", "0,add,n1\n0,add,n2\n600000,remove,n1\n")
+    assert steps(path) == [(0, "b", 2), (480, "b", 1)]
+
+
+@pytest.mark.parametrize("name", ["bamboo-g4dn-trace.csv", "bamboo-p3-trace.csv"])
+def test_public_traces_are_read_whole(name: str) -> None:
+    path = synthetic.FOLDER / name
+    market = files.load([path])
+    read = list(market.steps())
+    assert 9 * 3600 < market.end - market.start < 14 * 3600
+    assert all(after.at >= before.at for before, after in pairwise(read))
+    held = sum({"add": 1, "remove": -1}[line.split(",")[1]] for line in path.read_text().split())
+    assert read[-1].supply == held
+
+
+def test_several_files_are_the_pools_of_one_market(tmp_path: Path) -> None:
+    text = json.dumps({"metadata": {"gap_seconds": 60}, "data": [1]})
+    paths = [write(tmp_path, name, text) for name in ("us-east-2a_g6.xlarge.json", "us-east-2b_g5.xlarge.json")]
+    market = files.load(paths)
+    assert [(pool.instance_type, pool.zone) for pool in market.pools] == [
+        ("g6.xlarge", "us-east-2a"),
+        ("g5.xlarge", "us-east-2b"),
+    ]
+
+
+def test_hand_written_market_is_read_as_it_says(tmp_path: Path) -> None:
+    market = files.load([write(tmp_path, "mine.market", HAND_WRITTEN)])
+    read = [(step.at - market.start, step.pool, step.supply, step.spares, step.purchase) for step in market.steps()]
+    assert read[:4] == [
+        (0, "g6.xlarge", PLENTY, False, "spot"),
+        (0, "g5.xlarge", PLENTY, False, "spot"),
+        (9000, "g6.xlarge", 0, False, "spot"),
+        (9060, "g5.xlarge", 0, True, "spot"),
+    ]
+    assert read[-1] == (97200, "g5.xlarge", 0, True, "on-demand")
+    assert market.end - market.start == 2 * 86400
+
+
+ODD_FILES = {
+    "unreadable json": ("x.json", "{", "line 1 column 2"),
+    "no gap": ("x.json", '{"data": [1]}', "metadata.gap_seconds"),
+    "negative gap": ("x.json", '{"metadata": {"gap_seconds": -5}, "data": [1]}', "metadata.gap_seconds: -5"),
+    "no data": ("x.json", '{"metadata": {"gap_seconds": 5}, "data": []}', "data: expected a list"),
+    "odd reading": ("x.json", '{"metadata": {"gap_seconds": 5}, "data": [1, "two"]}', "data[1]: 'two'"),
+    "true as reading": ("x.json", '{"metadata": {"gap_seconds": 5}, "data": [true]}', "data[0]: True"),
+    "a list": ("x.json", "[1, 2]", "metadata.gap_seconds"),
+    "csv fields": ("x.csv", "0,add,n1\n5,add\n", "line 2"),
+    "csv time": ("x.csv", "soon,add,n1\n", "line 1: 'soon'"),
+    "csv order": ("x.csv", "9,add,n1\n5,add,n2\n", "line 2: 5 ms is earlier"),
+    "csv verb": ("x.csv", "0,lease,n1\n", "allowed are add and remove"),
+    "csv twice": ("x.csv", "0,add,n1\n5,add,n1\n", "line 2: add n1: is held already"),
+    "csv unheld": ("x.csv", "0,remove,n1\n", "line 1: remove n1: is not held"),
+    "csv empty": ("x.csv", "", "no line in it"),
+    "no pool": ("x.market", "0 all sells\n", "line 1"),
+    "unknown pool": ("x.market", "pool g6.xlarge\n0 g5.xlarge sells\n", "line 2"),
+    "unknown verb": ("x.market", "pool g6.xlarge\n0 all burns\n", "line 2: 'burns'"),
+    "odd time": ("x.market", "pool g6.xlarge\n25:99 all sells\n", "line 2: '25:99' is no time"),
+    "backwards": ("x.market", "pool g6.xlarge\n5h all sells\n4h end\n", "line 3: 4h is earlier"),
+    "no end": ("x.market", "pool g6.xlarge\n0 all sells\n", "no end"),
+    "after end": ("x.market", "pool g6.xlarge\n1h end\n2h all sells\n", "line 3: nothing may follow"),
+    "other kind": ("x.txt", "", "allowed are"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_FILES)
+def test_odd_market_file_is_one_message_with_its_place(case: str, tmp_path: Path) -> None:
+    name, text, place = ODD_FILES[case]
+    path = write(tmp_path, name, text)
+    with pytest.raises(UserError) as raised:
+        files.load([path])
+    assert place in str(raised.value)
+    assert str(path) in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="No such file"):
+        files.load([tmp_path / "none.csv"])
+    binary = tmp_path / "binary.csv"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="byte 0 is not UTF-8"):
+        files.load([binary])
+
+
+ODD_HISTORIES = {
+    "no fleet": ({}, "fleet: missing"),
+    "odd event": ({"market": [{"at": "2026-07-21T00:00:00Z", "event": "burns"}]}, "market[0].event: 'burns'"),
+    "odd time": ({"market": [{"at": "noon", "event": "reclaim"}]}, "market[0].at: 'noon' is no ISO 8601 time"),
+    "no zone": ({"market": [{"at": "2026-07-21T00:00:00", "event": "reclaim"}]}, "market[0].at"),
+    "odd mode": ({"fleet": {"pools": ["g6.xlarge"], "lever_at_start": 0, "mode_at_start": "bold"}}, "mode_at_start"),
+    "odd lever": ({"fleet": {"pools": ["g6.xlarge"], "lever_at_start": "no", "mode_at_start": "x"}}, "lever_at_start"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_HISTORIES)
+def test_odd_history_is_one_message_with_its_place(case: str, tmp_path: Path) -> None:
+    change, place = ODD_HISTORIES[case]
+    known = json.loads((history.FOLDER / f"{history.names()[0]}.json").read_text())
+    raw = {**known, **change} if change else {key: value for key, value in known.items() if key != "fleet"}
+    path = write(tmp_path, "h.json", json.dumps(raw))
+    with pytest.raises(UserError) as raised:
+        history.load(path)
+    assert place in str(raised.value)
+    assert str(path) in str(raised.value)
