@@ -42,7 +42,10 @@ lint: $(DEV) ## format, lint, types
 test: lint ## everything CI runs
 	pytest -n 2 --dist loadgroup
 
+bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (hours; see --help)
+	python -m fleet.drills.bounds
+
 constraints: ## pin what the requirements pull in
 	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
 
-.PHONY: help setup lint test constraints
+.PHONY: help setup lint test bench-policy constraints

@@ -1,0 +1,301 @@
+"""`make bench-policy`: all policies on the same markets, boots and seeds; a table of bounds, a picture of the fronts.
+
+The valve is off for all. Seeds from 101 on: thresholds were chosen on lower ones. Rows are means over seeds; the ratio
+of two policies is taken per region, then averaged over regions.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, geometric_mean, quantiles
+
+import click
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from fleet.drills import levels, synthetic
+from fleet.drills.behaviour import Behaviour
+from fleet.drills.drill import Drill, Policy, default_settings, run
+from fleet.drills.droughts import Droughts
+from fleet.drills.knobs import FixedKnobs
+from fleet.drills.market import Market
+from fleet.drills.policies import DynamicFallback, Watchdog, without_valve
+from fleet.settings import Settings
+
+PATIENCE_SECONDS = 130
+KNOB_SECONDS = (600, 1800, 3600, 7200, 14400)
+
+MARKETS: dict[str, Callable[[str, int, float], Market]] = {
+    "fitted": lambda region, seed, days: synthetic.market(synthetic.region(region), seed, days=days),
+    "short": lambda region, seed, days: synthetic.market(
+        synthetic.stretched(synthetic.region(region), up=0.5, down=0.5), seed, days=days
+    ),
+    "long": lambda region, seed, days: synthetic.market(
+        synthetic.stretched(synthetic.region(region), up=2, down=2), seed, days=days
+    ),
+    "levels": lambda region, seed, days: levels.market(region, seed, days=days),
+}
+
+_BASE = Behaviour()
+BEHAVIOURS: dict[str, Behaviour] = {
+    "as measured": _BASE,
+    "boots x0.5": replace(_BASE, boots=replace(_BASE.boots, factor=0.5)),
+    "boots x2": replace(_BASE, boots=replace(_BASE.boots, factor=2.0)),
+    "a fifth of events lost": replace(_BASE, events=replace(_BASE.events, lost_share=0.2)),
+}
+
+BASELINES = ("alarm", "fallback")
+KNOBS = "knobs"
+POLICIES: dict[str, tuple[Callable[[], Policy], Callable[[Settings], Settings]]] = {
+    "alarm": (Watchdog, without_valve),
+    "fallback": (DynamicFallback, without_valve),
+    **{f"{KNOBS} {seconds // 60} min": (partial(FixedKnobs, seconds), without_valve) for seconds in KNOB_SECONDS},
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    market: str
+    behaviour: str
+    region: str
+    policy: str
+    seed: int
+    days: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One drill, in what the bounds need."""
+
+    task: Task
+    degraded_minutes: float
+    cost_usd: float
+    windows: int
+    late_seconds: tuple[float, ...]
+    early: int
+    answered: int
+    missed: int
+    bridges: int
+
+
+def drill(task: Task) -> Outcome:
+    """One policy through one market."""
+    policy, adjust = POLICIES[task.policy]
+    settings = adjust(replace(default_settings(), region=task.region))
+    droughts = Droughts(PATIENCE_SECONDS)
+    market = MARKETS[task.market](task.region, task.seed, task.days)
+    lived = Drill(market, settings, BEHAVIOURS[task.behaviour], seed=task.seed, emit=droughts.add)
+    measure = run(lived, policy()).measure
+    return Outcome(
+        task,
+        measure.degraded_minutes,
+        measure.cost_usd,
+        len(measure.windows),
+        tuple(droughts.late_seconds),
+        droughts.early,
+        droughts.answered,
+        droughts.missed,
+        droughts.bridges,
+    )
+
+
+@dataclass(frozen=True)
+class Mean:
+    """One policy in one region."""
+
+    degraded_minutes: float
+    cost_usd: float
+
+
+class Results:
+    """Outcomes of one market and behaviour, by policy and region."""
+
+    def __init__(self, outcomes: Iterable[Outcome]) -> None:
+        self.outcomes = list(outcomes)
+        self.regions = list(dict.fromkeys(o.task.region for o in self.outcomes))
+        self.policies = list(dict.fromkeys(o.task.policy for o in self.outcomes))
+        self.judged = [p for p in self.policies if p not in BASELINES and not p.startswith(KNOBS)]
+
+    def mean(self, policy: str, region: str) -> Mean:
+        chosen = [o for o in self.outcomes if o.task.policy == policy and o.task.region == region]
+        return Mean(fmean(o.degraded_minutes for o in chosen), fmean(o.cost_usd for o in chosen))
+
+    def ratios(self, policy: str, against: str) -> dict[str, Mean]:
+        """Per region: degraded minutes and cost of `policy`, each in times of `against`."""
+        found = {}
+        for region in self.regions:
+            one, other = self.mean(policy, region), self.mean(against, region)
+            found[region] = Mean(one.degraded_minutes / other.degraded_minutes, one.cost_usd / other.cost_usd)
+        return found
+
+    def knob_front(self, region: str) -> list[tuple[float, float]]:
+        """(cost, degraded minutes) of the fixed knobs, dearest last."""
+        points = [self.mean(p, region) for p in self.policies if p.startswith(KNOBS)]
+        return sorted((point.cost_usd, point.degraded_minutes) for point in points)
+
+    def against_knobs(self, policy: str) -> dict[str, float | None]:
+        """Per region: degraded minutes in times of the fixed knobs' at the same cost; None beyond their front."""
+        return {
+            region: None
+            if (at := interpolated(self.knob_front(region), mean.cost_usd)) is None
+            else mean.degraded_minutes / at
+            for region in self.regions
+            for mean in (self.mean(policy, region),)
+        }
+
+
+def interpolated(front: Sequence[tuple[float, float]], cost: float) -> float | None:
+    """Degraded minutes of the front at that cost, straight between its points; None outside of it."""
+    for (left, high), (right, low) in pairwise(front):
+        if left <= cost <= right:
+            return high + (low - high) * (cost - left) / (right - left)
+    return None
+
+
+def all_tasks(
+    cases: Iterable[tuple[str, str]], policies: Iterable[str], regions: Iterable[str], seeds: Iterable[int], days: float
+) -> list[Task]:
+    regions, seeds, policies = list(regions), list(seeds), list(policies)
+    return [
+        Task(market, behaviour, region, policy, seed, days)
+        for market, behaviour in cases
+        for region in regions
+        for policy in policies
+        for seed in seeds
+    ]
+
+
+def run_all(tasks: Sequence[Task], jobs: int, console: Console) -> list[Outcome]:
+    with ProcessPoolExecutor(jobs) as pool:
+        drilled = pool.map(drill, tasks, chunksize=4)
+        return list(track(drilled, total=len(tasks), description="drills", console=console))
+
+
+def table(title: str, results: Results) -> Table:
+    """Means per region and policy, and the ratios to the two baselines as degraded minutes @ cost."""
+    shown = Table("region", "policy", title=title, title_justify="left")
+    for column in ("degraded min", "USD", "x alarm", "x fallback"):
+        shown.add_column(column, justify="right")
+    for region in results.regions:
+        for policy in results.policies:
+            mean = results.mean(policy, region)
+            ratios = [results.ratios(policy, base)[region] for base in BASELINES if base in results.policies]
+            compared = [f"{ratio.degraded_minutes:.2f} @ {ratio.cost_usd:.3f}" for ratio in ratios]
+            shown.add_row(region, policy, f"{mean.degraded_minutes:.0f}", f"{mean.cost_usd:.0f}", *compared)
+        shown.add_section()
+    return shown
+
+
+def verdicts(results: Results, policy: str) -> list[tuple[str, str, bool]]:
+    """(bound, measured, whether it holds) for that policy."""
+    alarm, fallback = results.ratios(policy, "alarm"), results.ratios(policy, "fallback")
+    minutes = [ratio.degraded_minutes for ratio in alarm.values()]
+    costs = [ratio.cost_usd for ratio in alarm.values()]
+    found = [
+        (
+            "alarm: degraded minutes at most 0.5 (geometric mean), worst 0.6, at no higher cost",
+            f"{geometric_mean(minutes):.2f}, worst {max(minutes):.2f}, cost {fmean(costs):.3f}, worst {max(costs):.3f}",
+            geometric_mean(minutes) <= 0.5 and max(minutes) <= 0.6 and max(costs) <= 1,
+        )
+    ]
+    minutes = [ratio.degraded_minutes for ratio in fallback.values()]
+    costs = [ratio.cost_usd for ratio in fallback.values()]
+    found.append(
+        (
+            "fallback: degraded minutes at most 0.65 at cost at most 1.06 (means)",
+            f"{fmean(minutes):.2f} at {fmean(costs):.3f}, worst region {max(minutes):.2f} at {max(costs):.3f}",
+            fmean(minutes) <= 0.65 and fmean(costs) <= 1.06,
+        )
+    )
+    knobs = results.against_knobs(policy)
+    inside = [value for value in knobs.values() if value is not None]
+    found.append(
+        (
+            "fixed knobs: on or below their front in every region",
+            ", ".join(f"{region} {'beyond' if v is None else f'{v:.2f}'}" for region, v in knobs.items()),
+            len(inside) == len(knobs) and all(value <= 1 for value in inside),
+        )
+    )
+    chosen = [o for o in results.outcomes if o.task.policy == policy]
+    late = sorted(seconds for o in chosen for seconds in o.late_seconds)
+    early, missed = sum(o.early for o in chosen), sum(o.missed for o in chosen)
+    answered, bridges = sum(o.answered for o in chosen), sum(o.bridges for o in chosen)
+    spread = f"median {quantiles(late, n=100)[49]:.1f} s, worst {late[-1]:.1f} s" if len(late) > 1 else "no failover"
+    found.append(
+        (
+            "decision at most 20 s after patience runs out, in every drought; none within patience",
+            f"{len(late)} failovers: {spread}; early {early}, missed {missed}, "
+            f"answered by the market within patience {answered}; moved before the loss of a box {bridges}",
+            bool(late) and late[-1] <= 20 and not early and not missed,
+        )
+    )
+    return found
+
+
+def picture(results: Results, path: Path) -> None:
+    """Cost against degraded minutes, one panel a region: the front of the fixed knobs, the baselines, ours."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, panels = plt.subplots(1, len(results.regions), figsize=(4.6 * len(results.regions), 4), squeeze=False)
+    for panel, region in zip(panels[0], results.regions, strict=True):
+        front = results.knob_front(region)
+        panel.plot(*zip(*front, strict=True), "o-", color="0.6", label="fixed knobs (10 min to 4 h)")
+        for policy in (*BASELINES, *results.judged):
+            mean = results.mean(policy, region)
+            panel.plot(mean.cost_usd, mean.degraded_minutes, "D", label=policy)
+        panel.set(title=region, xlabel="USD in 45 days", ylabel="degraded minutes in 45 days", ylim=(0, None))
+        panel.grid(alpha=0.3)
+    panels[0][0].legend(fontsize=8)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+@click.command()
+@click.option("--seeds", default=20, show_default=True, help="How many, from --first-seed on.")
+@click.option("--first-seed", default=101, show_default=True)
+@click.option("--days", default=45.0, show_default=True)
+@click.option("--jobs", default=2, show_default=True)
+@click.option("--case", "cases", multiple=True, help="market/behaviour; repeatable. Default: all that the bounds name.")
+@click.option("--policy", "policies", multiple=True, help="Repeatable. Default: all.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench-policy"), show_default=True)
+def main(
+    seeds: int, first_seed: int, days: float, jobs: int, cases: tuple[str, ...], policies: tuple[str, ...], out: Path
+) -> None:
+    """Print the table of all bounds; figures and raw outcomes go to --out."""
+    console = Console()
+    wanted = [tuple(case.split("/", 1)) for case in cases] or default_cases()
+    chosen: Mapping[str, object] = {name: POLICIES[name] for name in policies} or POLICIES
+    for market, behaviour in wanted:
+        tasks = all_tasks(
+            [(market, behaviour)], chosen, synthetic.regions(), range(first_seed, first_seed + seeds), days
+        )
+        results = Results(run_all(tasks, jobs, console))
+        title = f"{market} markets, {behaviour}, {seeds} seeds from {first_seed}, {days:g} days"
+        console.print(table(title, results))
+        name = f"{market}-{behaviour}".replace(" ", "-")
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"{name}.json").write_text(json.dumps([asdict(outcome) for outcome in results.outcomes]))
+        picture(results, out / f"{name}.svg")
+        for policy in results.judged:
+            for bound, measured, holds in verdicts(results, policy):
+                console.print(
+                    f"{'holds ' if holds else 'BROKEN'} {policy}: {bound}\n       {measured}", highlight=False
+                )
+
+
+def default_cases() -> list[tuple[str, str]]:
+    return [("fitted", behaviour) for behaviour in BEHAVIOURS] + [(market, "as measured") for market in MARKETS][1:]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What policies are held against: the fixed knobs, markets of another build, and the judge of droughts."""
+
+import itertools
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from fleet.drills import bounds, levels, synthetic
+from fleet.drills.drill import Drill
+from fleet.drills.droughts import Droughts
+from fleet.drills.knobs import FixedKnobs
+from fleet.events import Event
+from fleet.settings import Settings
+from tests.drills.by_hand import BOOT_SECONDS, START, exact, market
+
+
+def logged(settings: Settings, policy: FixedKnobs, *steps: tuple[float, int], hours: float = 6) -> list[Event]:
+    log: list[Event] = []
+    policy.live(Drill(market(*steps, hours=hours), settings, exact(), emit=log.append))
+    return log
+
+
+def levers(log: list[Event]) -> list[tuple[float, int]]:
+    return [(e.at.timestamp() - START, e.fields["percentage"]) for e in log if e.kind == "lever"]
+
+
+def test_fixed_knobs_fail_over_on_the_first_failure_and_return_after_their_time_of_supply(settings: Settings) -> None:
+    log = logged(settings, FixedKnobs(1800), (3600, 0), (7200, 1000))
+    (_, spot), (failover, on_demand), (back, again) = levers(log)
+    assert [spot, on_demand, again] == [0, 100, 0]
+    assert failover == 3600 + 15 + 1  # the attempt at the notice, and its event
+    assert 7200 + 1800 <= back <= 7200 + 1800 + 60
+
+
+def test_fixed_knobs_start_counting_anew_when_supply_ends(settings: Settings) -> None:
+    log = logged(settings, FixedKnobs(1800), (3600, 0), (7200, 1000), (8000, 0), (8300, 1000))
+    assert 8300 + 1800 <= levers(log)[-1][0] <= 8300 + 1800 + 60
+
+
+def test_fixed_knobs_return_launch_first(settings: Settings) -> None:
+    log = logged(settings, FixedKnobs(1800), (3600, 0), (7200, 1000))
+    outages = [e.at.timestamp() - START for e in log if e.kind == "box.unserving"]
+    serving = [e.at.timestamp() - START for e in log if e.kind == "box.serving"]
+    assert serving[0] == 2 + BOOT_SECONDS
+    assert serving[2] < outages[1]  # spot serves before the on-demand box leaves
+
+
+@pytest.mark.parametrize("region", levels.REGIONS)
+def test_levels_have_the_published_shares(region: str) -> None:
+    days, any_zone = 200.0, 0.0
+    for zone in (z for z in synthetic.statistics() if z[:-1] == region):
+        seen = [synthetic.observe(levels._changes(region, zone, seed, _end(days)), _end(days)) for seed in (1, 2)]
+        share = sum(o.available_share for o in seen) / 2
+        assert abs(share - synthetic.statistics()[zone]["available_share"]) < 0.08
+        any_zone = max(any_zone, share)
+        wanted = synthetic.statistics()[zone]["transitions_per_day"]
+        assert 0.5 < sum(o.transitions_per_day for o in seen) / 2 / wanted < 1.5
+    assert any_zone > 0
+
+
+def _end(days: float) -> float:
+    return synthetic.START + days * synthetic.DAY_SECONDS
+
+
+def test_levels_are_the_same_for_the_same_seed() -> None:
+    first, again, other = (list(levels.market("us-east-2", seed, days=3).steps()) for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def judged(*events: tuple[float, str, dict[str, Any]]) -> Droughts:
+    droughts = Droughts(130)
+    for at, kind, fields in events:
+        droughts.add(Event(datetime.fromtimestamp(at, UTC), kind, fields))
+    return droughts
+
+
+SERVING = [
+    (0.0, "lever", {"percentage": 0}),
+    (0.0, "box.launched", {"box": "a", "purchase": "spot"}),
+    (300.0, "box.serving", {"box": "a"}),
+]
+LOST = [(1000.0, "notice", {"box": "a"}), (1003.0, "box.unserving", {"box": "a", "why": "notice"})]
+FAILED = (1015.0, "launch.failed", {"purchase": "spot"})
+
+
+def test_patience_is_measured_from_the_first_failed_launch_with_nothing_serving() -> None:
+    early = (900.0, "launch.failed", {"purchase": "spot"})
+    found = judged(*SERVING, early, *LOST, FAILED, (1150.0, "lever", {"percentage": 100}))
+    assert (found.late_seconds, found.early, found.bridges) == ([5.0], 0, 0)
+
+
+def test_a_failover_before_patience_runs_out_is_early() -> None:
+    assert judged(*SERVING, *LOST, FAILED, (1100.0, "lever", {"percentage": 100})).early == 1
+
+
+@pytest.mark.parametrize(("after", "answered", "missed"), [(120, 1, 0), (150, 0, 0), (400, 0, 1)])
+def test_a_launch_that_succeeds_ends_the_drought(after: float, answered: int, missed: int) -> None:
+    found = judged(*SERVING, *LOST, FAILED, (1015.0 + after, "box.launched", {"box": "b", "purchase": "spot"}))
+    assert (found.answered, found.missed, found.late_seconds) == (answered, missed, [])
+
+
+def test_a_move_while_a_box_serves_is_a_bridge() -> None:
+    assert judged(*SERVING, (900.0, "lever", {"percentage": 100})).bridges == 1
+
+
+def test_a_front_is_straight_between_its_points_and_nothing_beyond() -> None:
+    front = [(100.0, 50.0), (200.0, 30.0)]
+    assert [bounds.interpolated(front, cost) for cost in (100, 150, 200, 90, 210)] == [50, 40, 30, None, None]
+
+
+def test_every_case_has_its_market_and_behaviour() -> None:
+    for name, behaviour in bounds.default_cases():
+        assert behaviour in bounds.BEHAVIOURS
+        steps = bounds.MARKETS[name]("us-west-2", 1, 2).steps()
+        assert list(itertools.islice(steps, 3))
