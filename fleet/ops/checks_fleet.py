@@ -6,6 +6,7 @@ from fleet import names
 from fleet.ops import pin_ami
 from fleet.ops.checks import Finding, Ground, failed, passed, warned
 from fleet.ops.errors import MissingError
+from fleet.publish import store_bucket
 from lambdas.watchdog.state import Mode, StateError, loads
 
 NOT_DEPLOYED = "not deployed yet: nothing to check"
@@ -82,7 +83,7 @@ def artifacts(ground: Ground) -> Finding:
     """Whether the store holds every file that the first box needs, each with its checksum."""
     model = ground.settings.model
     try:
-        bucket = _store_bucket(ground)
+        bucket = store_bucket(ground.aws, ground.settings.fleet_name)
     except MissingError:
         return warned(
             "no model store yet", "run `make deploy`: it makes the store first, then asks for `fleetctl publish`"
@@ -243,12 +244,6 @@ def _box_role(aws: Any, policy: dict[str, Any]) -> str:
     profile = data["IamInstanceProfile"]
     name = profile.get("Name") or profile["Arn"].split("/")[-1]
     return str(aws.call("iam", "GetInstanceProfile", InstanceProfileName=name)["InstanceProfile"]["Roles"][0]["Arn"])
-
-
-def _store_bucket(ground: Ground) -> str:
-    name = names.stack(ground.settings.fleet_name, "store")
-    outputs = ground.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
-    return next(str(output["OutputValue"]) for output in outputs if output["OutputKey"] == names.OUTPUT_BUCKET)
 
 
 def _percentage(group: dict[str, Any] | None) -> int | None:

@@ -1,0 +1,51 @@
+"""`fleetctl publish`: arguments in, progress out; `fleet.publish` does the work."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from fleet import publish
+from fleet.errors import UserError
+from fleet.ops.context import Operator, pass_operator
+
+_PATH = click.Path(path_type=Path)
+
+
+@click.command("publish")
+@click.option("--engine", type=_PATH, help="The engine's release tarball (.tgz) of model.engine_version.")
+@click.option("--gguf", type=_PATH, help="The model's weights.")
+@click.option("--modelfile", type=_PATH, help="The Modelfile that imports the weights.")
+@pass_operator
+def publish_command(operator: Operator, engine: Path | None, gguf: Path | None, modelfile: Path | None) -> None:
+    """Put the engine and the model into the store, before the first deploy of the group.
+
+    Each file is checked against the settings (kind, size, checksum) before anything is sent; what is in the store
+    already is not sent again, and a broken upload goes on where it stopped. Give one, two or all three files.
+
+    \b
+    Example:  fleetctl publish --engine ollama.tgz --gguf model.gguf --modelfile Modelfile
+    """
+    given = {"engine": engine, "gguf": gguf, "modelfile": modelfile}
+    files = {name: path for name, path in given.items() if path is not None}
+    if not files:
+        raise UserError("publish: no file given; allowed: one or more of --engine, --gguf, --modelfile")
+    columns = (TextColumn("{task.description:18}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
+        tasks = {
+            f"{verb} {name}": bars.add_task(f"{verb} {name}", total=path.stat().st_size if path.is_file() else 0)
+            for verb in ("check", "upload")
+            for name, path in files.items()
+        }
+
+        def progress(what: str, count: int) -> None:
+            bars.advance(tasks[what], count)
+
+        checked = publish.check(operator.settings, files, progress)
+        bucket = publish.store_bucket(operator.aws, operator.settings.fleet_name)
+        sent = [publish.upload(operator.aws, bucket, file, progress) for file in checked]
+    for file, new in zip(checked, sent, strict=True):
+        click.echo(f"{'published' if new else 'there already'}: s3://{bucket}/{file.key} (sha256 {file.sha256})")
+    absent = publish.missing(operator.aws, bucket, operator.settings)
+    click.echo(f"still missing: {', '.join(absent)}" if absent else "the store is complete; next: make deploy")

@@ -1,0 +1,214 @@
+"""Publishing: what is refused, what is sent, what is resumed, on moto's S3."""
+
+import gzip
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from moto import mock_aws
+
+from fleet import publish, validation
+from fleet.cli import main
+from fleet.ops.aws import Aws
+from fleet.ops.errors import UnreachableError
+from fleet.settings import Settings
+
+PART = 5 * 1024 * 1024  # S3's smallest
+BUCKET = "store"
+
+
+def quiet(_what: str, _count: int) -> None: ...
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return validation.load(Path(__file__).parents[2] / "cdk.json")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    """A right file of each kind; the weights are two parts and a bit."""
+    engine, gguf, modelfile = tmp_path / "ollama.tgz", tmp_path / "model.gguf", tmp_path / "Modelfile"
+    inner = io.BytesIO()
+    with tarfile.open(fileobj=inner, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("bin/ollama"))
+    engine.write_bytes(gzip.compress(inner.getvalue()))
+    gguf.write_bytes(b"GGUF" + b"\0" * PART + b"\1" * PART + b"the last bytes")
+    modelfile.write_text("# house model\nFROM ./model.gguf\n")
+    return {"engine": engine, "gguf": gguf, "modelfile": modelfile}
+
+
+class Calls(Aws):
+    """The door to AWS, counting; `fails_at` breaks the connection at that part."""
+
+    def __init__(self) -> None:
+        super().__init__("us-east-2")
+        self.made: list[str] = []
+        self.fails_at = 0
+
+    def call(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        if operation == "UploadPart" and arguments["PartNumber"] == self.fails_at:
+            raise UnreachableError("s3 UploadPart: no answer", "check the network")
+        self.made.append(operation)
+        return super().call(service, operation, **arguments)
+
+
+@pytest.fixture
+def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    with mock_aws():
+        calls = Calls()
+        location = {"LocationConstraint": "us-east-2"}
+        calls.call("s3", "CreateBucket", Bucket=BUCKET, CreateBucketConfiguration=location)
+        calls.made.clear()
+        yield calls
+
+
+def checked(settings: Settings, files: dict[str, Path], name: str) -> publish.Checked:
+    return publish.check(settings, {name: files[name]}, quiet)[0]
+
+
+def test_published_file_carries_its_checksum_and_an_etag_that_the_part_size_fixes(
+    aws: Calls, settings: Settings, files: dict[str, Path]
+) -> None:
+    gguf = checked(settings, files, "gguf")
+    assert publish.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=settings.model.gguf.key)
+    body = files["gguf"].read_bytes()
+    digests = [hashlib.md5(body[at : at + PART], usedforsecurity=False).digest() for at in range(0, len(body), PART)]
+    assert head["ETag"] == f'"{hashlib.md5(b"".join(digests), usedforsecurity=False).hexdigest()}-3"'
+    assert head["Metadata"]["sha256"] == hashlib.sha256(body).hexdigest()
+    assert head["ContentLength"] == len(body)
+
+
+def test_what_is_there_already_is_not_sent_again(aws: Calls, settings: Settings, files: dict[str, Path]) -> None:
+    modelfile = checked(settings, files, "modelfile")
+    assert publish.upload(aws, BUCKET, modelfile, quiet)
+    aws.made.clear()
+    assert not publish.upload(aws, BUCKET, modelfile, quiet)
+    assert aws.made == ["HeadObject"]
+
+
+def test_changed_file_replaces_the_old_one(aws: Calls, settings: Settings, files: dict[str, Path]) -> None:
+    publish.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
+    files["modelfile"].write_text("FROM ./other.gguf\n")
+    assert publish.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
+    found = aws.call("s3", "GetObject", Bucket=BUCKET, Key=settings.model.modelfile.key)
+    assert found["Body"].read() == b"FROM ./other.gguf\n"
+
+
+def test_broken_upload_goes_on_with_the_parts_that_are_missing(
+    aws: Calls, settings: Settings, files: dict[str, Path]
+) -> None:
+    gguf = checked(settings, files, "gguf")
+    aws.fails_at = 3
+    with pytest.raises(UnreachableError):
+        publish.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert publish.missing(aws, BUCKET, settings) == [
+        artifact.key for artifact in (settings.model.engine, settings.model.gguf, settings.model.modelfile)
+    ]
+    aws.fails_at = 0
+    aws.made.clear()
+    assert publish.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert aws.made.count("UploadPart") == 1
+    assert "CreateMultipartUpload" not in aws.made
+    found = aws.call("s3", "GetObject", Bucket=BUCKET, Key=gguf.key)
+    assert hashlib.sha256(found["Body"].read()).hexdigest() == gguf.sha256
+
+
+def test_unfinished_upload_of_another_file_is_ended_and_not_resumed(
+    aws: Calls, settings: Settings, files: dict[str, Path]
+) -> None:
+    aws.fails_at = 3
+    with pytest.raises(UnreachableError):
+        publish.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet, part_bytes=PART)
+    aws.fails_at = 0
+    files["gguf"].write_bytes(b"GGUF" + b"\2" * 2 * PART)
+    other = checked(settings, files, "gguf")
+    assert publish.upload(aws, BUCKET, other, quiet, part_bytes=PART)
+    assert aws.made.count("AbortMultipartUpload") == 1
+    head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=other.key)
+    assert head["Metadata"]["sha256"] == other.sha256
+
+
+def test_upload_begun_for_a_file_with_the_same_beginning_is_done_over(
+    aws: Calls, settings: Settings, files: dict[str, Path]
+) -> None:
+    aws.fails_at = 3
+    with pytest.raises(UnreachableError):
+        publish.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet, part_bytes=PART)
+    aws.fails_at = 0
+    files["gguf"].write_bytes(files["gguf"].read_bytes() + b" and more")
+    longer = checked(settings, files, "gguf")
+    assert publish.upload(aws, BUCKET, longer, quiet, part_bytes=PART)
+    assert aws.made.count("CompleteMultipartUpload") == 2
+    head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=longer.key)
+    assert head["Metadata"]["sha256"] == longer.sha256
+
+
+def test_all_that_is_wrong_with_the_files_is_told_at_once(settings: Settings, files: dict[str, Path]) -> None:
+    files["engine"].write_text("no tarball")
+    files["gguf"].write_text("no weights")
+    files["modelfile"].write_text("PARAMETER temperature 0\n")
+    pinned = replace(settings, model=replace(settings.model, gguf=replace(settings.model.gguf, sha256="0" * 64)))
+    with pytest.raises(publish.PublishError) as caught:
+        publish.check(pinned, files, quiet)
+    digest = hashlib.sha256(b"no weights").hexdigest()
+    gguf = f"--gguf {files['gguf']}"
+    assert str(caught.value).split("\n  ") == [
+        "publish: nothing was uploaded",
+        f"--engine {files['engine']}: not a tarball; the engine is a .tgz of its release",
+        f"{gguf}: not a GGUF file; its first four bytes are GGUF",
+        f"{gguf}: sha256 is {digest}, model.gguf.sha256 asks for {'0' * 64}",
+        f"--modelfile {files['modelfile']}: no FROM line; a Modelfile says what it is built from",
+    ]
+
+
+def test_weights_that_do_not_fit_the_gpu_are_refused(settings: Settings, files: dict[str, Path]) -> None:
+    with files["gguf"].open("r+b") as file:
+        file.truncate(20 * publish.GIB)  # a hole: it takes no space, and it is not read before the size is known
+    small = replace(settings, model=replace(settings.model, gpu_memory_gib=17.6))
+    problems = list(publish.LOOKS["gguf"](files["gguf"], small))
+    assert problems == ["20.0 GiB do not fit into model.gpu_memory_gib (17.6), context excluded"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "publish: no file given; allowed: one or more of --engine, --gguf, --modelfile\n"),
+        (
+            ("--gguf", "nowhere.gguf"),
+            "publish: nothing was uploaded\n  --gguf nowhere.gguf: no such file; a readable file is needed\n",
+        ),
+    ],
+)
+def test_bad_input_ends_with_code_2_and_one_message(arguments: tuple[str, ...], message: str) -> None:
+    cdk_json = Path(__file__).parents[2] / "cdk.json"
+    result = CliRunner().invoke(main, ["--settings", str(cdk_json), "publish", *arguments])
+    assert result.exit_code == 2
+    assert result.stderr.endswith(message)
+    assert "Traceback" not in result.output
+
+
+def test_command_publishes_all_three_and_says_what_is_next(
+    aws: Calls, settings: Settings, files: dict[str, Path]
+) -> None:
+    template = (
+        '{"Resources": {"B": {"Type": "AWS::S3::Bucket", "Properties": {"BucketName": "made"}}},'
+        ' "Outputs": {"BucketName": {"Value": {"Ref": "B"}}}}'
+    )
+    aws.call("cloudformation", "CreateStack", StackName="llm-store", TemplateBody=template)
+    cdk_json = Path(__file__).parents[2] / "cdk.json"
+    options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
+    result = CliRunner().invoke(main, ["--settings", str(cdk_json), "publish", *options])
+    assert result.exit_code == 0, result.output
+    assert "published: s3://made/artifacts/model.gguf" in result.stdout
+    assert result.stdout.endswith("the store is complete; next: make deploy\n")
+    assert publish.missing(aws, "made", settings) == []
