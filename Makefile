@@ -38,6 +38,7 @@ lint: $(DEV) ## format, lint, types
 	ruff check .
 	mypy app.py fleet lambdas stacks
 	actionlint
+	python -m tests.lint_shell
 
 test: lint ## everything CI runs
 	pytest -n 2 --dist loadgroup

@@ -25,6 +25,8 @@ class NetworkStack(Room):
 
         self.balancer_group = self._security_group("BalancerGroup", "Callers of the model")
         self.box_group = self._security_group("BoxGroup", "GPU boxes: the serving port from the balancer only")
+        if settings.network.allow_public:
+            accept(self.balancer_group, "AwsSolutions-EC23", "network.allow_public asks for callers from the internet")
         serving = ec2.Port.tcp(settings.port)
         for caller in settings.network.callers:
             is_group = SECURITY_GROUP.fullmatch(caller)

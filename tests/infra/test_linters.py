@@ -1,0 +1,91 @@
+"""Kept checkers over the stacks: nothing is found that has no written reason, and no reason is left over."""
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import cdk_nag
+import pytest
+
+from app import build
+from fleet import validation
+from stacks.room import Room
+from tests.conftest import OTHER_SETTINGS
+from tests.synth import ROOT
+
+# Findings of cfn-lint that stay, and why.
+CFN_LINT_ACCEPTED = {
+    "W3005": "CDK writes out an order that a reference implies; it does no harm",
+    "W3010": "zones are a setting: not every zone sells the pools, and synth asks no account",
+}
+
+
+def test_cfn_lint_finds_nothing_unexplained(assembly: Path, other_assembly: Path) -> None:
+    templates = [str(path) for out in (assembly, other_assembly) for path in sorted(out.glob("*.template.json"))]
+    assert len(templates) == 12
+    run = subprocess.run(["cfn-lint", "--format", "json", *templates], capture_output=True, text=True, check=False)
+    findings = json.loads(run.stdout)
+    unexplained = [
+        f"{Path(finding['Filename']).name}: {finding['Rule']['Id']} {finding['Message']}"
+        for finding in findings
+        if finding["Rule"]["Id"] not in CFN_LINT_ACCEPTED
+    ]
+    assert not unexplained
+    assert {finding["Rule"]["Id"] for finding in findings} == set(CFN_LINT_ACCEPTED)
+
+
+def test_cdk_validation_finds_nothing_unexplained(assembly: Path) -> None:
+    assert not findings_in(assembly)
+
+
+@pytest.mark.parametrize("changes", [{}, OTHER_SETTINGS], ids=["default", "other"])
+def test_cdk_nag_finds_nothing_unexplained(changes: dict[str, Any], tmp_path: Path) -> None:
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    settings = validation.check({**context.pop("fleet"), **changes})
+    app = cdk.App(outdir=str(tmp_path), context=context, builtin_cloud_formation_validation=False)
+    build(app, settings)
+    cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    try:
+        app.synth()
+    except RuntimeError as error:
+        assert "ValidationFailed" in str(error)  # noqa: PT017  findings are read from the report below
+    explained = {
+        f"AwsSolutions-IAM5[Resource::{flat(room.resolve(resource))}]": reason
+        for room in app.node.children
+        if isinstance(room, Room)
+        for resource, reason in room.wildcards.items()
+    }
+    found = findings_in(tmp_path)
+    assert found - explained.keys() == set()
+    assert explained.keys() - found == set()  # no reason without its wildcard
+    assert len(explained) >= 10
+
+
+def findings_in(assembly: Path) -> set[str]:
+    report = json.loads((assembly / "validation-report.json").read_text())
+    return {violation["ruleName"] for plugin in report["pluginReports"] for violation in plugin["violations"]}
+
+
+def flat(value: Any) -> str:
+    """A resolved ARN as cdk-nag writes it."""
+    match value:
+        case {"Fn::Join": ["", [*parts]]}:
+            return "".join(map(flat, parts))
+        case {"Ref": str(name)}:
+            return f"<{name}>"
+        case {"Fn::GetAtt": [str(name), str(attribute)]}:
+            return f"<{name}.{attribute}>"
+        case {"Fn::ImportValue": str(name)}:
+            return name
+    return str(value)
+
+
+def test_wildcard_without_a_reason_is_refused_at_synth() -> None:
+    settings = validation.load(ROOT / "cdk.json")
+    room = Room(cdk.App(), "network", settings)
+    with pytest.raises(ValueError, match="a reason for each wildcard"):
+        room.allow("s3:GetObject", on="arn:aws:s3:::bucket/*")
+    with pytest.raises(ValueError, match="a reason for each wildcard"):
+        room.allow("s3:GetObject", on="arn:aws:s3:::bucket/key", because="none is needed")
