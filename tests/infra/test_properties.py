@@ -13,6 +13,7 @@ from lambdas.watchdog.state import StateError
 from tests.infra import mutation, templates
 from tests.infra.properties import CHECKS, Check, _without
 from tests.infra.templates import Templates, properties, resources
+from tests.synth import ROOT
 
 ROOMS = ("network", "store", "lever", "group", "watchdog", "monitoring")
 # What may change without a check noticing, and why that is right.
@@ -64,6 +65,17 @@ def noticed(broken: Templates) -> bool:
         except (AssertionError, AttributeError, KeyError, TypeError, ValueError, StateError):
             return True
     return False
+
+
+def test_each_alarm_has_its_page(assembly: Path) -> None:
+    alarms = [
+        alarm["Properties"]["AlarmDescription"]
+        for room in ("watchdog", "monitoring")
+        for alarm in resources(read(assembly)[room], "AWS::CloudWatch::Alarm")
+    ]
+    pages = [re.search(r"docs/runbook/[a-z-]+\.md", text) for text in alarms]
+    assert len(pages) == 4
+    assert all(page and (ROOT / page[0]).is_file() for page in pages)
 
 
 def test_synth_asks_nobody(assembly: Path) -> None:
