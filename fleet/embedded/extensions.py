@@ -13,6 +13,7 @@ MODULES = (
     "lambdas",
     "events",
     "capacity",
+    "operator",
 )
 
 
