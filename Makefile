@@ -14,12 +14,19 @@ help: ## list the verbs
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 # --- set-up ---------------------------------------------------------------------------------------------------
-$(VENV)/.deploy-ready: requirements.txt constraints.txt pyproject.toml
+$(VENV)/.uv-ready:
 	@echo "setting up Python packages ..."
 	test -x $(VENV)/bin/python || python3 -m venv $(VENV)
 	test "$$($(VENV)/bin/uv --version 2>/dev/null | cut -d' ' -f2)" = $(UV) || $(VENV)/bin/python -m pip install -q uv==$(UV)
-	uv pip install -q -c constraints.txt -r requirements.txt
+	touch $@
+
+$(VENV)/.drill-ready: requirements-drill.txt constraints.txt pyproject.toml | $(VENV)/.uv-ready
+	uv pip install -q -c constraints.txt -r requirements-drill.txt
 	uv pip install -q --no-deps -e .
+	touch $@
+
+$(VENV)/.deploy-ready: requirements.txt $(VENV)/.drill-ready
+	uv pip install -q -c constraints.txt -r requirements.txt
 	touch $@
 
 $(VENV)/.dev-ready: requirements-dev.txt $(VENV)/.deploy-ready
@@ -32,6 +39,12 @@ node_modules/.ready: package.json package-lock.json $(VENV)/.deploy-ready
 	touch $@
 
 setup: $(DEV) ## install everything that demo, test and bench need
+
+drill: $(VENV)/.drill-ready ## live through the night of 28 July under every policy; ARGS="us-west-2 --seeds 20"
+	@fleetctl drill $(ARGS)
+
+bench-drills: $(VENV)/.drill-ready ## seconds, scaling and memory of 45 simulated days
+	@python -m fleet.drills.bench
 
 lint: $(DEV) ## format, lint, types
 	ruff format --check .
@@ -49,4 +62,4 @@ bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of
 constraints: ## pin what the requirements pull in
 	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
 
-.PHONY: help setup lint test bench-policy constraints
+.PHONY: help setup lint test drill bench-drills bench-policy constraints
