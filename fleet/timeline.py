@@ -27,7 +27,8 @@ OFFSETS = ["UTC", "%Y, UTC", "%b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y, UTC", "%d
 
 STYLE: Any = {
     "font.size": 9,
-    "font.family": "DejaVu Sans",
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana"],
     "svg.hashsalt": "spot-gpu-fleet",  # the same log draws the same bytes
     "svg.fonttype": "none",
     "axes.spines.top": False,

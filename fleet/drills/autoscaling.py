@@ -376,7 +376,7 @@ def mixed_instances_policy(settings: Settings, percentage: int) -> dict[str, Any
             "Overrides": [{"InstanceType": instance_type} for instance_type in settings.pools],
         },
         "InstancesDistribution": {
-            "OnDemandAllocationStrategy": "lowest-price",
+            "OnDemandAllocationStrategy": "prioritized",
             "OnDemandBaseCapacity": settings.capacity.on_demand_base,
             "OnDemandPercentageAboveBaseCapacity": percentage,
             "SpotAllocationStrategy": "price-capacity-optimized",

@@ -184,6 +184,6 @@ def _events(market: Market, schedules: list[list[Stay]], boot: float, desired: i
                 line(stay.until, "box.unserving", box=box, why="replaced")
                 line(stay.until, "box.ended", box=box, why="replaced")
     line(market.end, "end", name=market.name, desired=desired)
-    order = {"start": -3, "box.launched": -2, "box.serving": -1}  # a successor serves before its predecessor ends
+    order = {"start": -4, "market": -3, "box.launched": -2, "box.serving": -1}  # a successor serves before the end
     lines.sort(key=lambda item: (item[0], order.get(item[2], 0), item[1]))
     return (Event(utc(at), kind, fields) for at, _, kind, fields in lines if at <= market.end)

@@ -88,14 +88,15 @@ class Ec2:
         return here[:count]
 
     def sells(self, purchase: Purchase) -> list[MarketPool]:
-        """Pools in which a launch would succeed now, the cheapest first."""
+        """Pools in which a launch would succeed now: spot the cheapest first, on-demand in the order of priority."""
         used: dict[str, int] = {}
         for box in self.running.values():
             if box.purchase == purchase:
                 used[box.pool.label] = used.get(box.pool.label, 0) + 1
         supply = self._supply[purchase]
         selling = [pool for label, pool in self.pools.items() if supply[label] > used.get(label, 0)]
-        selling.sort(key=lambda pool: self._price[purchase, pool.label])
+        if purchase == "spot":
+            selling.sort(key=lambda pool: self._price[purchase, pool.label])
         return selling
 
     def sells_in(self, zone: str) -> bool:

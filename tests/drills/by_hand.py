@@ -1,6 +1,7 @@
 """Small markets and exact behaviours, so that a drill's outcome can be worked out by hand."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events
 from fleet.drills.market import PLENTY, Market, MarketPool, Step, pool
@@ -42,3 +43,9 @@ def exact(**changes: object) -> Behaviour:
         "probes": (20, 20),
     }
     return Behaviour(**{**values, **changes})
+
+
+def with_steps(base: Market, steps: Iterable[Step]) -> Market:
+    """The same market with some more steps, put in where they belong in time."""
+    more = sorted([*base.steps(), *steps], key=lambda step: step.at)
+    return replace(base, read=lambda: iter(more))

@@ -1,0 +1,65 @@
+"""`make bench-drills`: what simulated days cost on one core, whether time is linear in events, and memory flat."""
+
+import time
+import tracemalloc
+from itertools import pairwise
+
+from rich.console import Console
+from rich.table import Table
+
+from fleet.drills import policies, synthetic
+from fleet.drills.drill import Drill, default_settings, run
+from fleet.events import Event
+
+REGION = "us-west-2"  # three pools; the public history's ticks of 195 s
+DAYS = (15, 45, 135, 405)
+ROUNDS = 5
+
+
+def live(days: float, seed: int) -> int:
+    """One policy, the alarm watchdog with its valve off, so that it stays as busy as it can; the number of events."""
+    count = 0
+
+    def emit(event: Event) -> None:
+        nonlocal count
+        count += 1
+
+    market = synthetic.market(synthetic.region(REGION), seed, days=days)
+    run(Drill(market, policies.without_valve(default_settings()), seed=seed, emit=emit), policies.Watchdog())
+    return count
+
+
+def main() -> None:
+    """Best of the rounds each, taken in turn, so that a busy machine slows all sizes alike."""
+    console = Console()
+    live(1, 0)
+    seconds: dict[int, float] = dict.fromkeys(DAYS, float("inf"))
+    events: dict[int, int] = {}
+    for _ in range(ROUNDS):
+        for days in DAYS:
+            began = time.process_time()
+            events[days] = live(days, 1)
+            seconds[days] = min(seconds[days], time.process_time() - began)
+    table = Table(title=f"{REGION}: three pools, alarm watchdog, one core, best of {ROUNDS}", title_justify="left")
+    for column in ("days", "events", "seconds", "µs an event", "peak MB"):
+        table.add_column(column, justify="right")
+    peaks = {days: _peak_megabytes(days) for days in DAYS}
+    for days in DAYS:
+        each = seconds[days] / events[days] * 1e6
+        table.add_row(str(days), str(events[days]), f"{seconds[days]:.2f}", f"{each:.0f}", f"{peaks[days]:.2f}")
+    console.print(table)
+    for less, more in pairwise(DAYS):
+        growth = (seconds[more] / seconds[less]) / (events[more] / events[less])
+        console.print(f"{less} to {more} days: time per event x{growth:.2f}, memory x{peaks[more] / peaks[less]:.2f}")
+
+
+def _peak_megabytes(days: float) -> float:
+    tracemalloc.start()
+    live(days, 1)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak / 1e6
+
+
+if __name__ == "__main__":
+    main()

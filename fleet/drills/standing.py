@@ -1,0 +1,137 @@
+"""How the default thresholds stand: each swept alone over common markets; writes the table and picture of docs/thresholds.md.
+
+Run it by hand when a default or the policy changes (`make thresholds`, minutes on all cores); it is not part of any test.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from rich.progress import track
+
+from fleet.drills.charts import COLORS
+from fleet.drills.compare import Job, Mean, Row, front, mean, run
+from fleet.drills.drill import Result, default_settings
+from fleet.drills.policies import without_valve
+from fleet.drills.scene import Scene
+from fleet.settings import Settings
+from fleet.timeline import INK, STYLE
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "thresholds.md"
+BEGIN, END = "<!-- table -->", "<!-- /table -->"
+REGION, SEEDS, DAYS = "us-east-2", 8, 45
+DEFAULT = "the defaults"
+
+SWEPT: dict[str, Sequence[int]] = {
+    "alarm_minutes": (6, 9, 15, 20),
+    "grace_seconds": (300, 600, 1500),
+    "skip_cap_seconds": (1200, 3600),
+    "scan_seconds": (900, 3600),
+    "rearm_score": (1, 5, 8),
+    "rearm_streak": (1, 3, 4),
+    "cooldown_seconds": (0, 3600, 21600, 43200),
+}
+
+
+def changed(base: Settings, key: str, value: int) -> Settings:
+    """One threshold of the watchdog at another value."""
+    return dataclasses.replace(base, watchdog=dataclasses.replace(base.watchdog, **{key: value}))
+
+
+@click.command()
+@click.option("--seeds", default=SEEDS, show_default=True)
+@click.option("--days", default=float(DAYS), show_default=True)
+def main(seeds: int, days: float) -> None:
+    """Sweep, write the table, draw the front."""
+    base = without_valve(default_settings())
+    variants = {DEFAULT: base}
+    variants |= {f"{key} {value}": changed(base, key, value) for key, values in SWEPT.items() for value in values}
+    scene = Scene(region=REGION, days=days)
+    jobs = [
+        Job(scene, "watchdog", seed, settings, variant=name)
+        for name, settings in variants.items()
+        for seed in range(seeds)
+    ]
+    results: dict[str, list[Result]] = {}
+    for job, result in track(run(jobs), total=len(jobs), description="drills"):
+        results.setdefault(job.variant, []).append(result)
+    rows = [Row(name, tuple(results[name])) for name in variants]
+    text = PAGE.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n{_table(rows, seeds, days)}\n{END}{after}", encoding="utf-8")
+    draw(rows, DOCS / "pictures" / "thresholds.svg")
+
+
+def against(row: Row, base: Row, of: str) -> Mean:
+    """Percent more or less than the defaults on the same markets, seed by seed."""
+    return mean(
+        100 * (getattr(mine.measure, of) / getattr(theirs.measure, of) - 1)
+        for mine, theirs in zip(row.results, base.results, strict=True)
+    )
+
+
+def _table(rows: Sequence[Row], seeds: int, days: float) -> str:
+    base, best = rows[0], {row.name for row in front(rows)}
+    lines = [
+        f"{REGION}, {seeds} markets of {days:g} days, valve off; ± is the 95 % interval over markets, differences are paired.",
+        "",
+        "| threshold | degraded min | USD | degraded, against the defaults | cost | on the front |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        degraded = "" if row is base else f"{_signed(against(row, base, 'degraded_seconds'))}"
+        cost = "" if row is base else f"{_signed(against(row, base, 'cost_usd'))}"
+        name = f"**{row.name}**" if row is base else _code(row.name)
+        mark = "yes" if row.name in best else ""
+        lines.append(f"| {name} | {row.degraded_minutes} | {row.cost_usd} | {degraded} | {cost} | {mark} |")
+    return "\n".join(lines)
+
+
+def _code(name: str) -> str:
+    key, _, value = name.partition(" ")
+    return f"`{key}` {value}"
+
+
+def _signed(change: Mean) -> str:
+    return f"{change.value:+.1f} ± {change.half_width:.1f} %"
+
+
+def draw(rows: Sequence[Row], path: Path) -> Path:
+    """Each threshold as a line of its values through the defaults, and the front."""
+    base = rows[0]
+    with mpl.rc_context({**STYLE, "axes.spines.left": True}):
+        figure = Figure(figsize=(9, 5.6), layout="constrained")
+        axes = figure.add_subplot()
+        axes.grid(color="#EEEEEE", linewidth=0.8)
+        axes.set_axisbelow(True)
+        default = vars(default_settings().watchdog)
+        for color, key in zip(COLORS, SWEPT, strict=False):
+            mine = [(int(row.name.rpartition(" ")[2]), row) for row in rows if row.name.rpartition(" ")[0] == key]
+            points = sorted([*mine, (default[key], base)], key=lambda point: point[0])
+            xs = [row.cost_usd.value for _, row in points]
+            ys = [row.degraded_minutes.value for _, row in points]
+            axes.plot(xs, ys, "o-", color=color, label=key, markersize=5, linewidth=1.2)
+            for value, row in mine:
+                at = (row.cost_usd.value, row.degraded_minutes.value)
+                axes.annotate(str(value), at, xytext=(4, 4), textcoords="offset points", fontsize=7.5, color=color)
+        axes.plot(
+            base.cost_usd.value, base.degraded_minutes.value, "*", color=INK, markersize=16, label=DEFAULT, zorder=5
+        )
+        best = front(rows)
+        xs, ys = [row.cost_usd.value for row in best], [row.degraded_minutes.value for row in best]
+        axes.step(xs, ys, where="post", color=INK, linestyle=":", linewidth=1.2, label="Pareto front")
+        axes.set_xlabel(f"cost of {REGION}, USD: left is better")
+        axes.set_ylabel("degraded minutes: low is better")
+        axes.legend(frameon=False, fontsize=8)
+        axes.set_title("Each threshold moved alone: what it costs, what it saves", loc="left", fontweight="bold")
+        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
+    return path
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""What can be worked out by hand: first boots, markets that never sell, one outage of length L, the bill."""
+
+import math
+from dataclasses import replace
+from itertools import accumulate
+
+import pytest
+
+from fleet.drills import drill
+from fleet.drills.behaviour import Behaviour, Scores
+from fleet.drills.clock import utc
+from fleet.drills.drill import Drill
+from fleet.drills.market import Step
+from fleet.drills.policies import POLICIES, Clairvoyant, DynamicFallback, OnDemandOnly, SpotOnly, Watchdog
+from fleet.events import Event
+from fleet.measure import Measure
+from fleet.settings import Capacity, Settings
+from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, with_steps
+
+SPOT_USD, ON_DEMAND_USD = 0.34, 0.8048
+FIRST_ATTEMPT, NOTICE, HEARD = 2, 120, 5
+FLIP_TO_LAUNCH, EVENT_DELAY = 7, 1
+ALARM_WINDOW, ALARM_LAG = 12 * 60, 300
+EXACT = replace(exact(), scores=Scores(wrong_share=0))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_no_reclaims_no_degraded_minute_after_the_first_boot(name: str, settings: Settings) -> None:
+    result = drill.run(Drill(market(hours=72), settings, EXACT), POLICIES[name]())
+    assert result.measure.after_first_boot_seconds == 0
+    assert result.measure.degraded_seconds == pytest.approx(BOOT_SECONDS, abs=FIRST_ATTEMPT)
+    assert len(result.measure.windows) == 1
+
+
+def test_a_market_that_never_sells_costs_on_demand_from_the_failover_on(settings: Settings) -> None:
+    """The group never served, so its alarm is met by the 1500 s of a cold boot; the scan at 30 min fails over."""
+    hours = 24
+    log: list[Event] = []
+    result = drill.run(Drill(market((0, 0), hours=hours), settings, EXACT, emit=log.append), Watchdog())
+    failover = settings.watchdog.scan_seconds
+    ran = hours * HOUR - failover - FLIP_TO_LAUNCH
+    assert result.measure.cost_usd == pytest.approx(ON_DEMAND_USD * ran / HOUR, rel=1e-6)
+    assert result.measure.degraded_seconds == failover + FLIP_TO_LAUNCH + BOOT_SECONDS
+
+
+def window_of_an_outage(length: float, notice: float) -> float:
+    """Seconds without a healthy target when the market takes the box at `notice` and sells again after `length`."""
+    ladder = EXACT.retry_ladder
+    gaps = [*ladder, *[ladder[-1]] * 100]
+    at_notice = accumulate([15.0, *gaps])  # capacity rebalancing tries first
+    once_empty = accumulate([NOTICE + 2.0, *gaps])
+    attempts = [at for at in at_notice if at < NOTICE] + list(once_empty)
+    spot = next(at for at in attempts if at >= length)
+    down = notice + HEARD
+    lit = math.ceil(down / 60) * 60 + ALARM_WINDOW + ALARM_LAG - notice
+    on_demand = lit + EVENT_DELAY + FLIP_TO_LAUNCH
+    launched = spot if spot <= lit + EVENT_DELAY else on_demand
+    return launched + BOOT_SECONDS - HEARD
+
+
+@pytest.mark.parametrize("length", [10, 20, 60, 130, 200, 300, 500, 900, 3600, 4 * 3600])
+@pytest.mark.parametrize("offset", [0, 17, 59])
+def test_one_outage_is_the_window_that_ladder_alarm_and_boot_add_up_to(
+    length: int, offset: int, settings: Settings
+) -> None:
+    notice = 2 * HOUR + offset
+    scene = market((notice, 0), (notice + length, 1000), hours=12)
+    result = drill.run(Drill(scene, settings, EXACT), Watchdog())
+    _, window = result.measure.windows
+    assert window.seconds == pytest.approx(window_of_an_outage(length, notice), abs=0.01)
+
+
+def test_cost_is_the_integral_of_what_ran(settings: Settings) -> None:
+    scene = market((5 * HOUR, 0), (6 * HOUR, 1000), hours=10)
+    result = drill.run(Drill(scene, settings, EXACT), SpotOnly())
+    first = 5 * HOUR + NOTICE - FIRST_ATTEMPT
+    attempts = accumulate([5 * HOUR + NOTICE + 2.0, *EXACT.retry_ladder, 600, 600, 600, 600])
+    second = 10 * HOUR - next(at for at in attempts if at >= 6 * HOUR)
+    assert result.measure.cost_usd == pytest.approx(SPOT_USD * (first + second) / HOUR, rel=1e-9)
+    alone = drill.run(Drill(scene, settings, EXACT), OnDemandOnly())
+    assert alone.measure.cost_usd == pytest.approx(ON_DEMAND_USD * (10 * HOUR - FIRST_ATTEMPT) / HOUR, rel=1e-9)
+
+
+def test_the_fallback_is_degraded_for_one_boot_per_reclaim(settings: Settings) -> None:
+    scene = market((5 * HOUR, 0), (9 * HOUR, 1000), hours=12)
+    result = drill.run(Drill(scene, settings, EXACT), DynamicFallback())
+    assert [window.seconds for window in result.measure.windows] == [BOOT_SECONDS, BOOT_SECONDS]
+
+
+def test_the_clairvoyant_pays_for_one_boot_more_per_change_and_is_never_dark(settings: Settings) -> None:
+    scene = market((5 * HOUR, 0), (9 * HOUR, 1000), hours=12)
+    boot = 30 + 267 + 20
+    result = drill.run(Drill(scene, settings, EXACT), Clairvoyant())
+    assert result.measure.after_first_boot_seconds == 0
+    on_demand = 4 * HOUR + boot + boot - 3  # a boot ahead of the take; until the spot successor serves
+    spot = 12 * HOUR - 4 * HOUR + 3
+    assert result.measure.usd["on-demand"] == pytest.approx(ON_DEMAND_USD * on_demand / HOUR, rel=1e-3)
+    assert result.measure.usd["spot"] == pytest.approx(SPOT_USD * spot / HOUR, rel=1e-3)
+
+
+def test_the_clairvoyant_stays_dark_only_while_nothing_at_all_is_sold(settings: Settings) -> None:
+    steps = [Step(START, "g6.xlarge", 0, purchase="on-demand")]
+    scene = with_steps(market((5 * HOUR, 0), (6 * HOUR, 1000), hours=12), steps)
+    result = drill.run(Drill(scene, settings, EXACT), Clairvoyant())
+    assert result.measure.after_first_boot_seconds == pytest.approx(HOUR + 317 - 3, abs=1)
+
+
+def test_a_fleet_of_three_is_degraded_by_the_share_that_is_missing(settings: Settings) -> None:
+    """One on-demand box as the floor, two spot boxes taken together: two thirds are missing for one relaunch."""
+    three = replace(settings, capacity=Capacity(min=3, max=6, on_demand_base=1))
+    notice = 5 * HOUR
+    result = drill.run(Drill(market((notice, 0), (notice + 10, 1000), hours=12), three, EXACT), SpotOnly())
+    first, window = result.measure.windows
+    assert first.missing_seconds == first.seconds == FIRST_ATTEMPT + BOOT_SECONDS
+    assert window.seconds == 15 + BOOT_SECONDS - HEARD
+    assert window.missing_seconds == pytest.approx(window.seconds * 2 / 3)
+
+
+def test_missing_data_that_does_not_breach_never_lights_the_alarm(settings: Settings) -> None:
+    """The default of healthy_host_count(): with no target registered the metric vanishes and nobody is told."""
+
+    def alarms(behaviour: Behaviour) -> list[str]:
+        log: list[Event] = []
+        drill.run(Drill(market((HOUR, 0), hours=6), settings, behaviour, emit=log.append), SpotOnly())
+        return [event.fields["state"] for event in log if event.kind == "alarm"]
+
+    assert "ALARM" in alarms(EXACT)
+    silent = replace(EXACT, alarm=replace(EXACT.alarm, missing_breaches=False))
+    assert "ALARM" not in alarms(silent)
+
+
+def test_measure_of_a_log_without_boxes_is_all_degraded() -> None:
+    measure = Measure()
+    measure.add(Event(utc(0), "start", {"name": "none", "desired": 1}))
+    measure.add(Event(utc(600), "end", {"name": "none", "desired": 1}))
+    assert (measure.degraded_minutes, measure.cost_usd, len(measure.windows)) == (10, 0, 1)

@@ -1,0 +1,76 @@
+"""The event log is complete: a stranger's ten lines get degraded minutes and cost from it, without any code of ours."""
+
+import json
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from fleet import events
+from fleet.drills import drill, history, synthetic
+from fleet.drills.drill import Drill, default_settings
+from fleet.drills.market import Market
+from fleet.drills.policies import POLICIES, without_valve
+from fleet.events import Event
+from fleet.settings import Capacity
+
+
+def strangers_sums(path: Path) -> tuple[float, float]:
+    """(degraded minutes, USD). Written from docs/event-log.md alone."""
+    at, serving, living, degraded, usd, desired = 0.0, set(), {}, 0.0, 0.0, 1
+    for e in map(json.loads, path.read_text().splitlines()):
+        now, kind, box = datetime.fromisoformat(e["at"]).timestamp(), e["kind"], e.get("box")
+        degraded += (now - at) * max(0, desired - len(serving)) / desired if at else 0
+        usd += sum(living.values()) * (now - at) / 3600 if at else 0
+        at = now
+        desired = e["desired"] if kind == "start" else desired
+        living.update({box: e["usd_per_hour"]} if kind == "box.launched" else {})
+        living.pop(box if kind == "box.ended" else None, None)
+        serving = serving | {box} if kind == "box.serving" else serving - {box} if kind == "box.unserving" else serving
+    return degraded / 60, usd
+
+
+THREE = Capacity(min=3, max=6, on_demand_base=1)
+SCENES: dict[str, tuple[object, Capacity]] = {
+    "a history": (history.load("07-21"), Capacity()),
+    "20 days of a region": (synthetic.market(synthetic.region("us-east-2"), 3, days=20), Capacity()),
+    "a fleet of three": (synthetic.market(synthetic.region("us-east-1"), 4, days=10, supply=2), THREE),
+}
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_strangers_ten_lines_come_to_the_same_minutes_and_dollars(scene: str, name: str, tmp_path: Path) -> None:
+    market, capacity = SCENES[scene]
+    assert isinstance(market, Market | history.History)
+    settings = without_valve(default_settings().__class__(**{**vars(default_settings()), "capacity": capacity}))
+    log: list[Event] = []
+    measure = drill.run(Drill(market, settings, emit=log.append), POLICIES[name]()).measure
+    path = tmp_path / "events.jsonl"
+    with path.open("w") as file:
+        events.write(log, file)
+    minutes, usd = strangers_sums(path)
+    assert minutes == pytest.approx(measure.degraded_minutes, abs=0.01)
+    assert usd == pytest.approx(measure.cost_usd, abs=0.001)
+
+
+def test_a_log_that_was_written_is_read_back_the_same(tmp_path: Path) -> None:
+    log: list[Event] = []
+    drill.run(Drill(history.load("07-27"), emit=log.append), POLICIES["watchdog"]())
+    path = tmp_path / "events.jsonl"
+    with path.open("w") as file:
+        events.write(log, file)
+    with path.open() as file:
+        read = list(events.read(file))
+    assert [event.line() for event in read] == [event.line() for event in log]
+
+
+def test_every_kind_and_field_of_a_log_is_documented() -> None:
+    text = Path("docs/event-log.md").read_text()
+    log: list[Event] = []
+    for name in history.names():
+        drill.run(Drill(history.load(name), emit=log.append), POLICIES["watchdog"]())
+    for event in log:
+        assert f"`{event.kind}`" in text
+        for key in event.fields:
+            assert f"`{key}`" in text, (event.kind, key)
