@@ -43,6 +43,12 @@ setup: $(DEV) ## install everything that demo, test and bench need
 drill: $(VENV)/.drill-ready ## live through the night of 28 July under every policy; ARGS="us-west-2 --seeds 20"
 	@fleetctl drill $(ARGS)
 
+thresholds: $(VENV)/.drill-ready ## sweep every threshold and rewrite docs/thresholds.md (minutes)
+	@python -m fleet.drills.standing
+
+pictures: $(VENV)/.drill-ready ## draw the pictures of the README and the docs again
+	@python -m fleet.drills.pictures
+
 bench-drills: $(VENV)/.drill-ready ## seconds, scaling and memory of 45 simulated days
 	@python -m fleet.drills.bench
 
@@ -62,4 +68,4 @@ bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of
 constraints: ## pin what the requirements pull in
 	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
 
-.PHONY: help setup lint test drill bench-drills bench-policy constraints
+.PHONY: help setup lint test drill thresholds pictures bench-drills bench-policy constraints

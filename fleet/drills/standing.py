@@ -1,6 +1,6 @@
-"""How the default thresholds stand: each swept alone over common markets; writes the table and picture of docs/thresholds.md.
+"""`make thresholds`: each threshold swept alone over common markets; the table and the picture of docs/thresholds.md.
 
-Run it by hand when a default or the policy changes (`make thresholds`, minutes on all cores); it is not part of any test.
+Run by hand when a default or the policy changes: it takes minutes on all cores and is part of no test.
 """
 
 import dataclasses
@@ -78,7 +78,7 @@ def against(row: Row, base: Row, of: str) -> Mean:
 def _table(rows: Sequence[Row], seeds: int, days: float) -> str:
     base, best = rows[0], {row.name for row in front(rows)}
     lines = [
-        f"{REGION}, {seeds} markets of {days:g} days, valve off; ± is the 95 % interval over markets, differences are paired.",
+        f"{REGION}, {seeds} markets of {days:g} days, valve off; ±: 95 % interval; differences are paired by market.",
         "",
         "| threshold | degraded min | USD | degraded, against the defaults | cost | on the front |",
         "|---|---|---|---|---|---|",
