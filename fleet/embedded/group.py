@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from moto.autoscaling import models
+from moto.autoscaling.exceptions import ValidationError
 from moto.cloudwatch.models import cloudwatch_backends
 
 from fleet.embedded import ACCOUNT, control
@@ -167,18 +168,10 @@ def launch(original: Any, group: Any, _count: int, tags: dict[str, str]) -> None
         original(group, 1, tags)
         state = group.instance_states[-1]
         state.instance.lifecycle = SPOT if purchase == SPOT else None
-        state.instance_type = state.instance.instance_type = _first_pool(group) or state.instance.instance_type
         state.version = group.launch_template_version
         if _hold["launches"]:
             state.lifecycle_state = "Pending:Wait"
         _record(group, "Successful", f"Launching a new EC2 instance: {state.instance.id}")
-
-
-def _first_pool(group: Any) -> str | None:
-    """The type that is launched: the first of the policy's overrides (moto knows only the template's own)."""
-    overrides = ((group.mixed_instances_policy or {}).get("LaunchTemplate") or {}).get("Overrides") or [{}]
-    found: str | None = overrides[0].get("InstanceType")
-    return found
 
 
 @extend(Group, "set_desired_capacity")
@@ -194,6 +187,14 @@ def set_desired_capacity(_original: Any, group: Any, new_capacity: int | None) -
         group.replace_autoscaling_group_instances(-surplus, group.get_propagated_tags())
     if group.name in group.autoscaling_backend.autoscaling_groups:
         group.autoscaling_backend.update_attached_target_groups(group.name)
+
+
+@extend(models.AutoScalingBackend, "terminate_instance")
+def terminate_instance(original: Any, backend: Any, instance_id: str, should_decrement: bool) -> Any:
+    """A box that no group has (any more) is a ValidationError."""
+    if not any(state.instance.id == instance_id for group in all_groups() for state in group.instance_states):
+        raise ValidationError(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
+    return original(backend, instance_id, should_decrement)
 
 
 @extend(models.AutoScalingBackend, "notify_terminate_instances")
