@@ -76,9 +76,10 @@ class Agent:
         paths.mark(paths.NOTICE, notice.action)
         say(f"NOTICE {notice.action} in {notice.seconds_left:.0f} s")
         age = notices.NOTICE_SECONDS - notice.seconds_left
-        drain(self._box, self._aws, f"interruption notice ({notice.action})", notice.seconds_left, age)
-        telemetry.put(self._aws, [telemetry.metric(self._box, names.METRIC_INTERRUPTIONS, 1, "Count")], 1.0)
-        return leave.request("interruption notice")
+        metrics = drain(self._box, self._aws, f"interruption notice ({notice.action})", notice.seconds_left, age)
+        leave.request("interruption notice")
+        metrics.append(telemetry.metric(self._box, names.METRIC_INTERRUPTIONS, 1, "Count"))
+        return telemetry.put(self._aws, metrics)
 
     def _recommend(self, text: str) -> None:
         stamp = notices.recommended_at(text)
@@ -95,7 +96,9 @@ class Agent:
             self._drained = True
             say("NOTICE the group ends this box")
             paths.mark(paths.NOTICE, "planned")
-            drain(box, self._aws, "planned termination", box.drain_budget_seconds + box.safety_margin_seconds, 0.0)
+            until = box.drain_budget_seconds + box.safety_margin_seconds
+            metrics = drain(box, self._aws, "planned termination", until, 0.0)
+            threading.Thread(target=telemetry.put, args=(self._aws, metrics), daemon=True).start()
         if self._hook_completed:
             return
         try:
@@ -107,12 +110,13 @@ class Agent:
 
 
 def _keep(box: Box) -> None:
-    """A keeper that fails takes the agent with it: systemd starts both again."""
+    """A keeper that fails takes the agent with it, unless that drains: systemd starts both again."""
     try:
         keeper.keep(box)
     except Exception:
         say(f"keeper: {traceback.format_exc()}")
-        os._exit(1)
+        if not paths.LEAVING.exists():
+            os._exit(1)
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ ATTEMPT_SECONDS = 30.0  # one CLI run, its own three attempts included
 PAUSE_SECONDS = 1.0  # doubled after every failed run
 
 DENIED = re.compile(r"\((AccessDenied|AccessDeniedException|UnauthorizedOperation|403)\)")
+REFUSED = re.compile(r"\((ValidationError|ValidationException)\)")  # asked again, the answer is the same
 
 
 class AwsError(Exception):
@@ -128,7 +129,7 @@ class Aws:
                 return {}
             if DENIED.search(why):
                 raise DeniedError(f"{service} {verb}: {why}")
-            if time.monotonic() + pause >= deadline:
+            if REFUSED.search(why) or time.monotonic() + pause >= deadline:
                 raise AwsError(f"{service} {verb}: {why}")
             time.sleep(pause)
             pause *= 2

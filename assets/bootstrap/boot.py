@@ -104,7 +104,8 @@ class Boot:
     def import_(self) -> Detail:
         if self._warm:
             return None
-        engine.create(self._box.model, cache.source(self._box.modelfile.key))
+        engine.create(self._box, cache.source(self._box.modelfile.key))
+        cache.check(self._box, engine.manifest(self._box.model).read_text())
         return {}
 
     def warm(self) -> Detail:

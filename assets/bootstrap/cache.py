@@ -77,11 +77,18 @@ def blobs(manifest: str) -> list[Item]:
 
 def restore(box: Box, bucket: Bucket, manifest: str) -> int:
     """Fetch the blobs, then put the manifest in place; returns the bytes. Raises DamagedError, StoreError, OSError."""
+    check(box, manifest)
     count = download(bucket, blobs(manifest))
     target = engine.manifest(box.model)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(manifest)
     return count
+
+
+def check(box: Box, manifest: str) -> None:
+    """Raise DamagedError unless the manifest holds the configured GGUF, which an import takes over byte by byte."""
+    if box.gguf.sha256 and box.gguf.sha256 not in {item.sha256 for item in blobs(manifest)}:
+        raise DamagedError(f"the manifest does not hold the configured GGUF, sha256 {box.gguf.sha256}")
 
 
 def fetch_sources(box: Box, bucket: Bucket, found: Plan) -> int:

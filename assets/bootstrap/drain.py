@@ -4,6 +4,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import gate
 import names
@@ -30,8 +31,8 @@ def budget_seconds(left: float, removal: float, margin: float, cap: float) -> fl
     return max(0.0, min(cap, left - removal - margin))
 
 
-def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds: float) -> Drained:
-    """Drain; `seconds_left` until the box is taken, `notice_age_seconds` since it was announced."""
+def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds: float) -> list[dict[str, Any]]:
+    """Drain; returns its metrics. `seconds_left` until the box is taken; announced `notice_age_seconds` ago."""
     started = time.monotonic()
     paths.mark(paths.LEAVING, why)
     try:
@@ -48,13 +49,11 @@ def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds:
         subprocess.run(["systemctl", "stop", "fleet-boot.service"], capture_output=True, timeout=30)
     ended = wait(box, started + removal + budget)
     say(f"DRAINED {ended.finished} streams finished, {ended.cut} cut, {time.monotonic() - started:.1f} s")
-    data = [
+    return [
         telemetry.metric(box, names.METRIC_NOTICE_TO_DRAINING_SECONDS, notice_age_seconds + removal),
         telemetry.metric(box, names.METRIC_STREAMS_FINISHED, ended.finished, "Count"),
         telemetry.metric(box, names.METRIC_STREAMS_CUT, ended.cut, "Count"),
     ]
-    telemetry.put(aws, data, patience_seconds=box.safety_margin_seconds / 3)
-    return ended
 
 
 def wait(box: Box, deadline: float) -> Drained:

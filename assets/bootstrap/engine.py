@@ -6,6 +6,7 @@ EngineError     the engine answered something else than it should
 
 import http.client
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -101,10 +102,15 @@ def manifest(model: str) -> Path:
     return paths.MODELS / "manifests" / "registry.ollama.ai" / "library" / name / tag
 
 
-def create(model: str, modelfile: Path) -> None:
-    """Import a model from its Modelfile into the engine's store; raises EngineError."""
+def create(box: Box, modelfile: Path) -> None:
+    """Import the model from its Modelfile into the engine's store; raises EngineError."""
+    client = {**os.environ, **environment(box), "OLLAMA_HOST": f"127.0.0.1:{box.port}", "HOME": str(paths.STATE)}
     done = subprocess.run(
-        [str(BINARY), "create", model, "-f", str(modelfile)], cwd=modelfile.parent, capture_output=True, text=True
+        [str(BINARY), "create", box.model, "-f", str(modelfile)],
+        cwd=modelfile.parent,
+        env=client,
+        capture_output=True,
+        text=True,
     )
-    if done.returncode or not manifest(model).is_file():
+    if done.returncode or not manifest(box.model).is_file():
         raise EngineError(f"import: {' '.join(done.stderr.split())[-400:]}")

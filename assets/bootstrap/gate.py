@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 import config
 import paths
+from log import say
 
 CLOSED, DRAINING, OPEN = "closed", "draining", "open"
 NFT_TABLE = "table inet fleet"
@@ -106,4 +107,6 @@ if __name__ == "__main__":
     try:
         set_state(sys.argv[1], config.load().port)
     except GateError as error:
-        sys.exit(f"gate: {error}")
+        say(f"gate: {error}")
+        paths.mark(paths.WHY, f"gate: {error}")
+        sys.exit(1)

@@ -53,12 +53,12 @@ def act(box: Box, action: wedge.Action, why: str) -> None:
         gate.set_state(gate.CLOSED, box.port)
         try:
             warm.warm(box, box.wedge_confirm_seconds)
-        except engine.EngineError as error:
-            return leave.request(f"the engine did not come back: {error}")
-        if not paths.LEAVING.exists():
             gate.set_state(gate.OPEN, box.port)
             say("ENGINE warm: gate open again")
-    return None
+        except engine.EngineError as error:
+            leave.request(f"the engine did not come back: {error}")
+        except gate.GateError as error:
+            say(f"gate: {error}")  # a notice came first
 
 
 def look(box: Box) -> wedge.Look:
@@ -70,11 +70,7 @@ def look(box: Box) -> wedge.Look:
         loaded = engine.full_name(box.model) in {model.get("name") for model in models}
     except engine.EngineError as error:
         say(f"engine: {error}")
-    try:
-        live = streams.connections(box.port)
-    except streams.StreamsError as error:
-        say(f"streams: {error}")
-        live = ()
+    live = connections(box)
     outstanding = any(found.outstanding for found in live)
     silent = all(not found.sent_bytes or found.since_sent_seconds > box.poll_seconds for found in live)
     waiting = outstanding and silent
@@ -87,6 +83,15 @@ def look(box: Box) -> wedge.Look:
         waiting=waiting,
         gpu_busy=gpu_busy() if waiting else None,
     )
+
+
+def connections(box: Box) -> tuple[streams.Connection, ...]:
+    """Connections from outside; none where the kernel does not tell, which is logged."""
+    try:
+        return streams.connections(box.port)
+    except streams.StreamsError as error:
+        say(f"streams: {error}")
+        return ()
 
 
 def gpu_busy() -> Optional[bool]:
@@ -112,11 +117,11 @@ def prime(box: Box) -> None:
             outcome.append(str(error))
         done.set()
 
-    if any(found.stream for found in streams.connections(box.port)):
+    if any(found.stream for found in connections(box)):
         return
     threading.Thread(target=ask, daemon=True).start()
     while not done.wait(YIELD_SECONDS):
-        if any(found.outstanding for found in streams.connections(box.port)) and connection.sock:
+        if any(found.outstanding for found in connections(box)) and connection.sock:
             connection.sock.close()  # the engine drops a request whose caller is gone
             say("ENGINE prime: made room for a caller")
             return

@@ -11,6 +11,7 @@ import json
 import os
 import ssl
 import threading
+import time
 import urllib.parse
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
@@ -19,6 +20,8 @@ from typing import Optional
 from imds import Imds, ImdsError
 
 TIMEOUT_SECONDS = 10.0  # without a byte
+PATIENCE_SECONDS = 30.0  # for a small object, retries included
+PAUSE_SECONDS = 0.5
 RENEW_BEFORE = timedelta(minutes=5)  # role credentials are replaced by then
 
 
@@ -88,23 +91,29 @@ class Bucket:
         return response
 
     def head(self, key: str) -> Object:
-        """ETag and size; raises GoneError where there is none."""
-        connection = self.connect()
-        try:
-            response = self.ask(connection, "HEAD", key)
-            return Object(response.headers["ETag"], int(response.headers["Content-Length"]))
-        finally:
-            connection.close()
+        """ETag and size; raises GoneError where there is none, StoreError after some patience."""
+        response, _ = self._whole("HEAD", key)
+        return Object(response.headers["ETag"], int(response.headers["Content-Length"]))
 
     def read(self, key: str) -> bytes:
-        """A small object, whole."""
-        connection = self.connect()
-        try:
-            return self.ask(connection, "GET", key).read()
-        except (OSError, http.client.HTTPException) as error:
-            raise StoreError(f"{key}: {error or type(error).__name__}") from None
-        finally:
-            connection.close()
+        """A small object, whole; raises as `head` does."""
+        return self._whole("GET", key)[1]
+
+    def _whole(self, method: str, key: str) -> tuple[http.client.HTTPResponse, bytes]:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            connection = self.connect()
+            try:
+                response = self.ask(connection, method, key)
+                return response, response.read()
+            except GoneError:
+                raise
+            except (StoreError, OSError, http.client.HTTPException) as error:
+                if time.monotonic() > deadline:
+                    raise StoreError(str(error) or f"{key}: {type(error).__name__}") from None
+                time.sleep(PAUSE_SECONDS)
+            finally:
+                connection.close()
 
     def _current(self) -> Credentials:
         with self._lock:

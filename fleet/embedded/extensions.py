@@ -13,7 +13,6 @@ MODULES = (
     "lambdas",
     "events",
     "capacity",
-    "operator",
 )
 
 

@@ -121,9 +121,8 @@ def _remove_schedule(region: str, name: str, properties: Properties) -> None:
     client("scheduler", region).delete_schedule(Name=name)
 
 
-def _put_document(region: str, name: str, properties: Properties) -> str:
+def _put_document(region: str, name: str, properties: Properties) -> None:
     ssm = client("ssm", region)
-    name = properties.get("Name", name)
     content = json.dumps(properties["Content"])
     try:
         ssm.create_document(Name=name, Content=content, DocumentType=properties["DocumentType"], DocumentFormat="JSON")
@@ -131,7 +130,6 @@ def _put_document(region: str, name: str, properties: Properties) -> str:
         version = ssm.update_document(Name=name, Content=content, DocumentVersion="$LATEST")
         number = version["DocumentDescription"]["DocumentVersion"]
         ssm.update_document_default_version(Name=name, DocumentVersion=number)
-    return name
 
 
 def _remove_document(region: str, name: str, properties: Properties) -> None:
