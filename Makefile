@@ -52,20 +52,38 @@ pictures: $(VENV)/.drill-ready ## draw the pictures of the README and the docs a
 bench-drills: $(VENV)/.drill-ready ## seconds, scaling and memory of 45 simulated days
 	@python -m fleet.drills.bench
 
+# What the box's tests need of the machine: real firewall tools, file systems, the AWS CLI, systemd's checker.
+BOX_TOOLS := /usr/bin/aws nft iptables ip6tables ip ss tc mkfs.xfs losetup blkid nsenter unshare setpriv curl systemd-analyze
+BOX_PACKAGES := awscli nftables iptables iproute2 xfsprogs mount util-linux curl systemd
+box-setup: ## install (on Debian, as root) the system's tools that the box's tests need
+	@for tool in $(BOX_TOOLS); do command -v $$tool >/dev/null || missing="$${missing:-} $$tool"; done; \
+	if [ -n "$${missing:-}" ]; then \
+	  [ "$$(id -u)" = 0 ] || { echo "the box's tests need root, and:$$missing"; exit 1; }; \
+	  echo "installing what the box's tests need:$$missing ..."; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BOX_PACKAGES) >/dev/null; \
+	fi
+
 lint: $(DEV) ## format, lint, types
 	ruff format --check .
 	ruff check .
 	mypy app.py fleet lambdas stacks
+	cd assets/bootstrap && mypy --config-file ../../pyproject.toml .
 	actionlint
 	python -m tests.lint_shell
 
-test: lint ## everything CI runs
+test: lint box-setup ## everything CI runs
 	pytest -n 2 --dist loadgroup
 
 bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (hours; see --help)
 	python -m fleet.drills.bounds
 
+test-box: $(DEV) box-setup ## the box alone, in its own namespaces
+	pytest -n 2 --dist load tests/box
+
+bench-boot: $(DEV) box-setup ## restore, boot graph, notice and agent, measured in pairs on this machine
+	python -m tests.box.bench
+
 constraints: ## pin what the requirements pull in
 	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
 
-.PHONY: help setup lint test drill thresholds pictures bench-drills bench-policy constraints
+.PHONY: help setup lint test drill thresholds pictures bench-drills bench-policy constraints box-setup test-box bench-boot

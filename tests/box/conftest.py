@@ -1,0 +1,104 @@
+"""The AWS that every box of this session starts from, furnished once; each test gets a copy."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from fleet import box_config, embedded
+from fleet.settings import Settings
+
+sys.path.insert(0, str(box_config.BUNDLE))
+
+from tests.box import world
+
+GRANTED = {action for actions in box_config.ACTIONS.values() for action in actions}
+GRANTED_AS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket"}
+
+
+@dataclass(frozen=True)
+class Base:
+    """The furnished AWS, without a cache."""
+
+    aws: embedded.Aws
+    target_group: str
+    sources: dict[str, Path]
+    settings: Settings
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
+    """An AWS with everything but a cache."""
+    folder = tmp_path_factory.mktemp("aws")
+    sources = world.artifacts(folder / "sources")
+    with embedded.server(folder / "log") as aws:
+        world.furnish(aws, sources)
+        yield Base(aws, (folder / "log" / "target-group").read_text(), sources, world.settings_for(sources))
+
+
+class MakeWorld(Protocol):
+    """Makes boxes."""
+
+    def __call__(
+        self,
+        *,
+        cached: bool = True,
+        change: Callable[[embedded.Aws, dict[str, str]], None] | None = None,
+        aws: embedded.Aws | None = None,
+        **more: Any,
+    ) -> world.World: ...
+
+
+@pytest.fixture
+def make(base: Base, tmp_path: Path) -> Iterator[MakeWorld]:
+    """Makes boxes, each on a copy of the AWS (or on `aws`); `cached` fills the cache, `change` then spoils something.
+
+    In the end no box may have made a call that its role is not granted.
+    """
+    with ExitStack() as stack:
+        copies: list[embedded.Aws] = []
+
+        def one(
+            *,
+            cached: bool = True,
+            change: Callable[[embedded.Aws, dict[str, str]], None] | None = None,
+            aws: embedded.Aws | None = None,
+            settings: Settings = base.settings,
+            **more: Any,
+        ) -> world.World:
+            number = len(list(tmp_path.iterdir()))
+            if aws is None:
+                aws = stack.enter_context(base.aws.fork(tmp_path / f"aws-{number}"))
+                copies.append(aws)
+                keys = world.prime_cache(aws, base.sources, tmp_path / f"store-{number}") if cached else {}
+                if change:
+                    change(aws, keys)
+            here = tmp_path / f"box-{number}"
+            return stack.enter_context(world.world(here, aws, base.target_group, settings, **more))
+
+        yield one
+        for copy in copies:
+            assert called(copy) <= GRANTED
+
+
+def called(aws: embedded.Aws) -> set[str]:
+    """Every action that a box called, as IAM names it."""
+    calls = {(call["service"], call["action"]) for call in aws.requests() if call["principal"] == world.ROLE}
+    return {f"{service}:{GRANTED_AS.get(action, action)}" for service, action in calls}
+
+
+@pytest.fixture
+def serving(make: MakeWorld) -> Callable[..., world.World]:
+    """Makes boxes that serve already, by a warm boot."""
+
+    def one(**more: Any) -> world.World:
+        box = make(**more)
+        box.boot()
+        box.wait_for("BOOTPATH")
+        return box
+
+    return one

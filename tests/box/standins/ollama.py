@@ -1,0 +1,180 @@
+"""Stand-in for Ollama: its routes and its store layout over a real llama.cpp (xllamacpp). Real loads, real tokens.
+
+    ollama.py serve                      reads OLLAMA_HOST, OLLAMA_MODELS, OLLAMA_CONTEXT_LENGTH
+    ollama.py create NAME -f Modelfile   imports the GGUF that FROM names
+
+With OLLAMA_NUM_PARALLEL=1 one request runs at a time. The options `pace_seconds` (per token) and `prompt_seconds` of
+a request, which a real engine ignores, play a big model's time. A blob whose size is wrong does not load.
+"""
+
+import hashlib
+import http.server
+import json
+import os
+import select
+import shutil
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+VERSION = "0.0.1"
+MODELS = Path(os.environ.get("OLLAMA_MODELS", "/nowhere"))
+MODEL_LAYER = "application/vnd.ollama.image.model"
+
+
+def manifest_path(model: str) -> Path:
+    name, _, tag = model.partition(":")
+    return MODELS / "manifests/registry.ollama.ai/library" / name / (tag or "latest")
+
+
+def add_blob(content: bytes | Path, kind: str) -> dict[str, Any]:
+    """Put a blob into the store under its digest; a manifest's entry for it."""
+    data = content if isinstance(content, bytes) else content.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    target = MODELS / "blobs" / f"sha256-{digest}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(data)
+    return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
+
+
+def create(model: str, modelfile: Path) -> None:
+    """Import."""
+    lines = dict(line.split(maxsplit=1) for line in modelfile.read_text().splitlines() if line.strip())
+    layer = add_blob(modelfile.parent / lines["FROM"].strip(), MODEL_LAYER)
+    config = add_blob(b'{"model_format":"gguf"}', "application/vnd.docker.container.image.v1+json")
+    path = manifest_path(model)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({"schemaVersion": 2, "config": config, "layers": [layer]}))
+
+
+class Runner:
+    """The one loaded model."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.loaded: dict[str, dict[str, Any]] = {}
+        self.server: Any = None
+
+    def load(self, model: str, context: int) -> None:
+        text = manifest_path(model).read_bytes()
+        layer = next(entry for entry in json.loads(text)["layers"] if entry["mediaType"] == MODEL_LAYER)
+        blob = MODELS / "blobs" / layer["digest"].replace(":", "-")
+        if blob.stat().st_size != layer["size"]:
+            raise OSError("blob truncated")
+        digest, name = hashlib.sha256(text).hexdigest(), model if ":" in model else f"{model}:latest"
+        if self.loaded.get(name, {}).get("digest") == digest and self.loaded[name]["context_length"] == context:
+            return
+        import xllamacpp
+
+        params = xllamacpp.CommonParams()
+        params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(blob), context, 1, False
+        params.cpuparams.n_threads, params.verbosity = 1, 0
+        with socket.socket() as free:  # the library's own server wants a port, on loopback
+            free.bind(("127.0.0.1", 0))
+            params.hostnames, params.port = ["127.0.0.1"], free.getsockname()[1]
+        self.server = xllamacpp.Server(params)
+        size = layer["size"]
+        self.loaded = {
+            name: {"name": name, "digest": digest, "size": size, "size_vram": size, "context_length": context}
+        }
+
+    def tokens(self, prompt: str, count: int) -> str:
+        answer = self.server.handle_completions({"prompt": prompt, "max_tokens": count, "stream": False})
+        first = answer[0] if isinstance(answer, list) else answer
+        return str(first["choices"][0]["text"])
+
+
+RUNNER = Runner()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def answer(self, status: int, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self) -> None:
+        if self.path == "/api/version":
+            return self.answer(200, {"version": os.environ.get("STANDIN_VERSION", VERSION)})
+        if self.path == "/api/ps":
+            return self.answer(200, {"models": list(RUNNER.loaded.values())})
+        return self.answer(404, {"error": "not found"})
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        if self.path != "/api/generate":
+            return self.answer(404, {"error": "not found"})
+        model, options = asked["model"], asked.get("options", {})
+        if not manifest_path(model).is_file():
+            return self.answer(404, {"error": f"model '{model}' not found"})
+        with RUNNER.lock:
+            try:
+                RUNNER.load(model, int(options.get("num_ctx") or os.environ.get("OLLAMA_CONTEXT_LENGTH", 256)))
+            except Exception as error:
+                return self.answer(500, {"error": f"{type(error).__name__}: {error}"})
+            wanted, pace = int(options.get("num_predict", 16)), float(options.get("pace_seconds", 0))
+            if not self.read_prompt(float(options.get("prompt_seconds", os.environ.get("STANDIN_PROMPT_SECONDS", 0)))):
+                return None
+            if asked.get("stream", True):
+                return self.stream(model, asked["prompt"], wanted, pace)
+            text = RUNNER.tokens(asked["prompt"], wanted)
+        return self.answer(200, {"model": model, "response": text, "done": True, "eval_count": wanted})
+
+    def read_prompt(self, seconds: float) -> bool:
+        """A long prompt's time; False once the caller is gone, which ends a request in the real engine too."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            gone, _, _ = select.select([self.connection], [], [], 0.05)
+            if gone and not self.connection.recv(1, socket.MSG_PEEK):
+                self.close_connection = True
+                return False
+        return True
+
+    def stream(self, model: str, prompt: str, wanted: int, pace: float) -> None:
+        """One chunk a token, as Ollama sends them."""
+        self.send_response(200)
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for number in range(wanted):
+            prompt += (text := RUNNER.tokens(prompt[-64:], 1))
+            self.chunk({"model": model, "response": text, "done": False})
+            if number < wanted - 1:
+                time.sleep(pace)
+        self.chunk({"model": model, "response": "", "done": True, "eval_count": wanted})
+        self.wfile.write(b"0\r\n\r\n")
+
+    def chunk(self, body: dict[str, Any]) -> None:
+        data = json.dumps(body).encode() + b"\n"
+        self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6
+    daemon_threads = True
+
+    def server_bind(self) -> None:
+        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # both families, as a Go listener
+        super().server_bind()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A caller that went away."""
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        Server(("::", int(os.environ["OLLAMA_HOST"].rsplit(":", 1)[1])), Handler).serve_forever()
+    elif sys.argv[1] == "create":
+        create(sys.argv[2], Path(sys.argv[4]))
+    else:
+        sys.exit(f"usage: {shutil.which(sys.argv[0])} serve | create NAME -f Modelfile")

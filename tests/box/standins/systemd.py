@@ -1,0 +1,247 @@
+"""Stand-in for systemd: runs the units' own commands in their order inside a test's box. Nothing of a unit's sandbox.
+
+It is process 1 of the box. Honoured: Type oneshot and simple, Requires, OnFailure, ExecStartPre, ExecStart, Restart,
+RestartSec, RemainAfterExit, Environment, EnvironmentFile, the three directories, TimeoutStopSec. Verbs beyond
+`systemctl`'s: `cloud-init FILE` runs user data, `kill SIGNAL UNIT` signals it, `reboot` and `poweroff` end every unit.
+
+    systemd.py manager SOCKET JOURNAL      process 1
+    systemd.py client SOCKET VERB ...      what the box calls as `systemctl`
+"""
+
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+UNITS = Path("/etc/systemd/system")
+DIRECTORIES = {"RuntimeDirectory": "/run", "StateDirectory": "/var/lib", "LogsDirectory": "/var/log"}
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Unit:
+    """One unit and its process."""
+
+    def __init__(self, name: str, manager: "Manager") -> None:
+        self.name, self.manager = name, manager
+        self.state = "inactive"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.stopping = False
+        self.values: dict[str, list[str]] = {}
+        for line in (UNITS / name).read_text().splitlines():
+            key, separator, value = line.partition("=")
+            if separator and not line.startswith("#"):
+                self.values.setdefault(key.strip(), []).append(value.strip())
+
+    def get(self, key: str, default: str = "") -> str:
+        return self.values.get(key, [default])[-1]
+
+    def words(self, key: str) -> list[str]:
+        return [word for value in self.values.get(key, []) for word in value.split()]
+
+    def environment(self) -> dict[str, str]:
+        found = dict(self.manager.environment)
+        for file in self.values.get("EnvironmentFile", []):
+            for line in Path(file).read_text().splitlines():
+                key, _, value = line.partition("=")
+                found[key] = value
+        for word in self.words("Environment"):
+            key, _, value = word.partition("=")
+            found[key] = value
+        return found
+
+    def start(self) -> int:
+        for needed in self.words("Requires"):
+            if (UNITS / needed).exists() and self.manager.unit(needed).ensure():
+                return self.fail()
+        return self.run()
+
+    def ensure(self) -> int:
+        return 0 if self.state == "active" else self.start()
+
+    def run(self) -> int:
+        self.stopping = False
+        for key, root in DIRECTORIES.items():
+            for name in self.words(key):
+                (Path(root) / name).mkdir(parents=True, exist_ok=True)
+        self.state = "activating"
+        try:
+            for command in self.values.get("ExecStartPre", []):
+                if self.spawn(command).wait():
+                    return self.fail()
+            for command in self.values["ExecStart"]:
+                self.process = self.spawn(command)
+                if self.get("Type") == "oneshot" and self.process.wait():
+                    return 0 if self.stopping else self.fail()
+        except OSError as error:
+            self.manager.note(f"{self.name}: {error}")
+            return self.fail()
+        if self.get("Type") == "oneshot":
+            self.state = "active" if self.get("RemainAfterExit") == "yes" and not self.stopping else "inactive"
+        else:
+            self.state = "active"
+            threading.Thread(target=self.watch, args=(self.process,), daemon=True).start()
+        return 0
+
+    def spawn(self, command: str) -> "subprocess.Popen[bytes]":
+        words = shlex.split(command.lstrip("+-!@"))
+        return subprocess.Popen(
+            words,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=self.manager.journal,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            cwd="/",
+        )
+
+    def watch(self, process: "subprocess.Popen[bytes] | None") -> None:
+        status = process.wait() if process else 0
+        if self.stopping:
+            return
+        self.manager.note(f"{self.name}: ended with {status}")
+        self.state = "failed" if status else "inactive"
+        if self.get("Restart") == "always" or (self.get("Restart") == "on-failure" and status):
+            time.sleep(float(self.get("RestartSec", "0.1")))
+            if not self.stopping:
+                self.run()
+
+    def fail(self) -> int:
+        self.state = "failed"
+        for name in self.words("OnFailure"):
+            threading.Thread(target=self.manager.unit(name).start, daemon=True).start()
+        return 1
+
+    def stop(self) -> None:
+        self.stopping = True
+        if self.process and self.process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGTERM)
+            try:
+                self.process.wait(timeout=float(self.get("TimeoutStopSec", "5")))
+            except subprocess.TimeoutExpired:
+                self.manager.note(f"{self.name}: killed")
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.state = "inactive"
+
+
+class Manager:
+    """Process 1."""
+
+    def __init__(self, journal: Path) -> None:
+        self.journal = journal.open("ab", buffering=0)
+        self.environment = {"PATH": PATH, "LANG": "C.UTF-8"}
+        for key in ("AWS_ENDPOINT_URL", "SSL_CERT_FILE"):
+            if key in os.environ:
+                self.environment[key] = os.environ[key]
+        self.units: dict[str, Unit] = {}
+        self.enabled: list[str] = []
+        self.lock = threading.Lock()
+
+    def unit(self, name: str) -> Unit:
+        name = name if name.endswith(".service") else f"{name}.service"
+        with self.lock:
+            if name not in self.units:
+                self.units[name] = Unit(name, self)
+            return self.units[name]
+
+    def note(self, text: str) -> None:
+        self.journal.write(f"systemd stand-in: {text}\n".encode())
+
+    def end_all(self) -> None:
+        for unit in list(self.units.values()):
+            unit.stop()
+
+    def command(self, words: list[str]) -> int:
+        verb, names = words[0], [word for word in words[1:] if not word.startswith("-")]
+        background = "--no-block" in words
+        if verb == "daemon-reload":
+            return 0
+        if verb == "enable":
+            self.enabled += [name for name in names if name not in self.enabled]
+            return 0
+        if verb == "cloud-init":
+            script = subprocess.Popen(
+                ["bash", names[0]], env=self.environment, stdout=self.journal, stderr=subprocess.STDOUT, cwd="/"
+            )
+            return script.wait()
+        if verb == "kill":
+            unit = self.unit(names[1])
+            if unit.process:
+                os.killpg(unit.process.pid, signal.Signals[f"SIG{names[0]}"])
+            return 0 if unit.process else 3
+        if verb == "is-active":
+            return 0 if self.unit(names[0]).state == "active" else 3
+        if verb == "poweroff":
+            threading.Thread(target=self.end_all, daemon=True).start()
+            return 0
+        if verb == "reboot":
+            return self.reboot()
+        actions: dict[str, Callable[[Unit], Any]] = {"start": Unit.ensure, "stop": Unit.stop}
+        status = 0
+        for name in names:
+            if background:
+                threading.Thread(target=actions[verb], args=(self.unit(name),), daemon=True).start()
+            else:
+                status = actions[verb](self.unit(name)) or status
+        return status
+
+    def reboot(self) -> int:
+        """Everything ends, /run is empty, the instance store too; enabled units start, the gate's first."""
+        self.end_all()
+        self.units.clear()
+        shutil.rmtree("/run/fleet", ignore_errors=True)
+        subprocess.run(["umount", "/var/lib/fleet/nvme"], check=False, capture_output=True)
+        subprocess.run(["nft", "flush", "ruleset"], check=False, capture_output=True)
+        Path("/proc/sys/kernel/random/boot_id").write_text(f"{time.time_ns()}\n")
+        self.note("rebooted")
+        for name in sorted(self.enabled, key=lambda name: name != "fleet-gate.service"):
+            threading.Thread(target=self.unit(name).ensure, daemon=True).start()
+            time.sleep(0.3)
+        return 0
+
+
+def serve(socket_path: str, journal: str) -> None:
+    """Answer commands for ever."""
+    manager = Manager(Path(journal))
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(socket_path)
+    server.listen(64)
+
+    def handle(connection: socket.socket) -> None:
+        with connection, connection.makefile("rw") as file:
+            try:
+                status = manager.command(json.loads(file.readline()))
+            except (OSError, KeyError, ValueError) as error:
+                manager.note(f"{type(error).__name__}: {error}")
+                status = 5
+            file.write(f"{status}\n")
+
+    while True:
+        threading.Thread(target=handle, args=(server.accept()[0],), daemon=True).start()
+
+
+def ask(socket_path: str, words: list[str]) -> int:
+    """One command; its exit status."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(socket_path)
+        with connection.makefile("rw") as file:
+            file.write(json.dumps(words) + "\n")
+            file.flush()
+            return int(file.readline() or 1)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "manager":
+        serve(sys.argv[2], sys.argv[3])
+    sys.exit(ask(sys.argv[2], sys.argv[3:]))

@@ -1,0 +1,140 @@
+"""Boots of the real bundle by its rendered user data, against real parts (see `world`)."""
+
+import json
+import re
+
+from fleet import names
+from tests.box import netns, world
+from tests.box.conftest import GRANTED, MakeWorld, called
+
+
+def stage(box: world.World, name: str) -> dict[str, str]:
+    """The fields of a stage's BOOTSTAGE line."""
+    line = re.search(rf"^.*BOOTSTAGE stage={name} .*$", box.log(), re.MULTILINE)
+    assert line, box.journal()
+    return dict(re.findall(r"(\w+)=(\S+)", line[0]))
+
+
+def monotonic(box: world.World, uptime: str) -> float:
+    """An uptime of the box on the prober's clock."""
+    return float(uptime) + box.monotonic_at_kernel
+
+
+def check_gate(box: world.World, seen: list[dict[str, object]]) -> None:
+    """Refused on both families until the warm-up returned, then answered; nothing hung and nothing came early."""
+    warmed, opened = monotonic(box, stage(box, "warm")["end"]), monotonic(box, stage(box, "open")["end"])
+    for family in (4, 6):
+        early = [probe for probe in seen if probe["family"] == family and float(str(probe["at"])) < warmed]
+        late = [probe for probe in seen if probe["family"] == family and float(str(probe["at"])) > opened]
+        assert len(early) > 20
+        assert len(late) > 5
+        assert {probe["outcome"] for probe in early} == {"refused"}
+        assert {probe["outcome"] for probe in late} == {"answered"}
+    assert {probe["outcome"] for probe in seen} == {"refused", "answered"}
+
+
+def test_warm_boot_refuses_until_the_warm_up_returned_then_serves(make: MakeWorld) -> None:
+    box = make(prepare=world.slow_prompts(1))
+    log = box.probe()
+    box.boot()
+    box.wait_for("stage=serve outcome=done")
+    assert box.engine_answers()  # so that a refusal outside is the gate's
+    box.wait_for("BOOTPATH")
+    check_gate(box, world.probes(log))
+    status, answer = box.generate(address=netns.BOX_V6).end()
+    assert status == 0
+    assert json.loads(answer)["response"].isprintable()
+    assert len(json.loads(answer)["response"]) > 0
+    assert box.lifecycle() == "InService"
+
+
+def test_telemetry_agent_delays_nothing_and_the_box_registers_before_it_serves(make: MakeWorld) -> None:
+    box = make(telemetry_agent=True, prepare=world.slow_prompts(5))
+    box.boot()
+    box.wait_for("stage=complete outcome=done")
+    assert "stage=telemetry" not in box.log()  # still starting, while the box serves
+    (box.here / "gpu").write_text("97\n")  # a slow prompt is no wedge
+    assert box.generate().end()[0] == 0
+    (box.here / "telemetry-up").touch()
+    box.wait_for("BOOTPATH")
+    assert float(stage(box, "telemetry")["end"]) > float(stage(box, "complete")["end"])
+    assert float(stage(box, "register")["end"]) < float(stage(box, "open")["start"])
+    assert float(stage(box, "healthy")["start"]) >= float(stage(box, "open")["end"])
+    assert float(stage(box, "complete")["start"]) >= float(stage(box, "healthy")["end"])
+
+
+def test_boot_reports_every_stage_its_graph_and_path_in_log_metrics_and_cloudwatch(make: MakeWorld) -> None:
+    box = make()
+    box.boot()
+    box.wait_for("BOOTPATH")
+    for name in (
+        "gate",
+        "agent",
+        "register",
+        "store",
+        "plan",
+        "engine",
+        "serve",
+        "restore",
+        "warm",
+        "open",
+        "complete",
+    ):
+        fields = stage(box, name)
+        assert float(fields["end"]) - float(fields["start"]) <= float(fields["seconds"]) + 0.02
+        assert world.KERNEL_SECONDS < float(fields["end"]) < 200  # the instance's own uptime
+    assert int(stage(box, "restore")["bytes"]) > 500_000
+    assert float(stage(box, "restore")["mb_per_s"]) > 0
+    path = box.wait_for(r"BOOTPATH (.*) = ([\d.]+) s of ([\d.]+) s")
+    assert path[1].endswith("healthy > complete")
+    shipped = world.wait(lambda: box.cloudwatch_log("boot"))
+    assert any("BOOTPATH" in line for line in shipped)
+    metrics = world.wait(lambda: box.metrics(names.METRIC_BOOT_STAGE_SECONDS))
+    stages = {metric["Dimensions"][names.DIMENSION_STAGE] for metric in metrics}
+    assert {"gate", "restore", "warm", names.STAGE_TOTAL} <= stages
+    assert box.metrics(names.METRIC_REPLACEMENT_READY_SECONDS)
+    secrets = json.loads(box.metadata.paths[f"meta-data/iam/security-credentials/{world.ROLE}"])
+    for text in (box.log(), box.journal(), "\n".join(shipped)):
+        for secret in (secrets["SecretAccessKey"], secrets["Token"], "Signature=", *box.metadata.tokens):
+            assert secret not in text
+
+
+def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(make: MakeWorld) -> None:
+    cold = make(cached=False, heartbeat_seconds=1)
+    log = cold.probe()
+    cold.boot()
+    cold.wait_for("BOOTPATH")
+    check_gate(cold, world.probes(log))
+    assert stage(cold, "plan")["boot"] == "cold"
+    assert float(stage(cold, "prime")["start"]) >= float(stage(cold, "complete")["end"])
+    writes = [path for _, method, path, _ in cold.front.requests if method == "PUT" and "/cache/" in path]
+    assert len(writes) == 3
+    assert [path.endswith("manifest.json") for path in writes] == [False, False, True]
+    assert cold.tag() == names.BOOT_COLD
+    cold.notice()
+    world.wait(lambda: not cold.lifecycle())
+    unseen = GRANTED - called(cold.aws)
+    # made by a failed upload of a large blob only; and what makes a missing object 404 instead of 403
+    assert unseen == {"s3:AbortMultipartUpload", "s3:ListBucket"}
+    warm = make(aws=cold.aws)
+    warm.boot()
+    warm.wait_for("BOOTPATH")
+    assert stage(warm, "plan")["boot"] == "warm"
+    assert stage(warm, "prime")["outcome"] == "skipped"
+    assert warm.tag() == names.BOOT_WARM
+
+
+def test_gate_holds_on_both_families_with_iptables_where_nft_is_absent(make: MakeWorld) -> None:
+    box = make(prepare=f"rm -f $1/usr/sbin/nft; {world.slow_prompts(1)}")
+    log = box.probe()
+    box.boot()
+    box.wait_for("BOOTPATH")
+    check_gate(box, world.probes(log))
+
+
+def test_instance_store_that_the_image_mounted_is_reused(make: MakeWorld) -> None:
+    mounted = "mkdir -p $1/opt/dlami/nvme; mount -t tmpfs tmpfs $1/opt/dlami/nvme"
+    box = make(prepare=mounted, disk=False)
+    box.boot()
+    box.wait_for("stage=complete outcome=done")
+    assert stage(box, "store")["how"] == "reused-the-image's-mount"

@@ -1,0 +1,216 @@
+"""Boots that something goes wrong with: each fault with its expected end, serving or leaving, and never a lie."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from fleet import embedded, names
+from tests.box import servers, world
+from tests.box.conftest import Base, MakeWorld
+from tests.box.test_boot import check_gate, stage
+
+
+def boot_must_leave(box: world.World, why: str) -> None:
+    """The boot fails for this reason, says so in its shipped log, gives the hook back and ends; nobody was served."""
+    log = box.probe()
+    box.boot()
+    box.wait_for(why)
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(box.shutdown_asked, story=box.journal)  # the group ended it already: the last rung makes sure
+    assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
+    abandoned = [call["resources"] for call in box.calls("CompleteLifecycleAction")]
+    assert abandoned, box.journal()
+    assert any(re.search(why, line) for line in box.cloudwatch_log("leaving"))
+    assert box.metrics(names.METRIC_BOOT_FAILED)
+    assert not re.search("stage=open outcome=done", box.log())
+
+
+def test_engine_killed_while_warming_is_restarted_and_warmed_before_the_gate_opens(make: MakeWorld) -> None:
+    box = make(prepare=world.slow_prompts(2))
+    log = box.probe()
+    box.boot()
+    box.wait_for("stage=serve outcome=done")
+    box.signal("engine", "KILL")
+    box.wait_for("BOOTPATH")
+    check_gate(box, world.probes(log))
+
+
+def test_503_and_cut_connections_amid_the_restore_are_resumed_where_they_stopped(make: MakeWorld) -> None:
+    box = make()
+
+    def blob(method: str, path: str) -> bool:
+        return method == "GET" and "/cache/blobs/" in path
+
+    def head(method: str, path: str) -> bool:
+        return method == "HEAD"
+
+    box.front.faults += [servers.Fault(head, "503", 2), servers.Fault(head, "cut", 1)]
+    box.front.faults += [servers.Fault(blob, "503", 4), servers.Fault(blob, "cut", 2)]
+    box.boot()
+    box.wait_for("BOOTPATH")
+    assert stage(box, "plan")["boot"] == "warm"
+    assert "cold" not in box.log()
+    ranges = [headers["Range"] for _, method, path, headers in box.front.requests if blob(method, path)]
+    assert any(not asked.startswith("bytes=0-") for asked in ranges)
+
+
+def spoil_blob(aws: embedded.Aws, keys: dict[str, str], *, shorter: bool) -> None:
+    """Truncate the model's blob, or alter a byte in its middle."""
+    s3 = aws.client("s3")
+    data = bytearray(s3.get_object(Bucket=world.BUCKET, Key=keys["model"])["Body"].read())
+    if shorter:
+        del data[len(data) // 2 :]
+    else:
+        data[len(data) // 2] ^= 1
+    s3.put_object(Bucket=world.BUCKET, Key=keys["model"], Body=bytes(data))
+
+
+@pytest.mark.parametrize("shorter", [True, False], ids=["truncated", "altered"])
+def test_damaged_blob_in_the_cache_turns_the_boot_cold_and_is_replaced(make: MakeWorld, shorter: bool) -> None:
+    box = make(change=lambda aws, keys: spoil_blob(aws, keys, shorter=shorter))
+    box.boot()
+    box.wait_for("BOOTPATH")
+    assert "the cache is damaged, booting cold" in box.log()
+    assert stage(box, "restore")["boot"] == "cold"
+    assert box.tag() == names.BOOT_COLD
+    assert box.cache_is_whole()
+
+
+def test_half_primed_cache_is_never_trusted_and_is_completed(make: MakeWorld) -> None:
+    def without_manifest(aws: embedded.Aws, keys: dict[str, str]) -> None:
+        aws.client("s3").delete_object(Bucket=world.BUCKET, Key=keys["manifest"])
+
+    box = make(change=without_manifest)
+    box.boot()
+    box.wait_for("BOOTPATH")
+    assert stage(box, "plan")["boot"] == "cold"
+    writes = [path for _, method, path, _ in box.front.requests if method == "PUT" and "/cache/" in path]
+    assert len(writes) == 1  # the blobs were there and good
+    assert writes[0].endswith("manifest.json")
+    assert box.cache_is_whole()
+
+
+def test_two_boxes_priming_at_once_leave_one_whole_cache(make: MakeWorld) -> None:
+    first = make(cached=False)
+    first.aws.client("autoscaling").set_desired_capacity(
+        AutoScalingGroupName=names.group(world.FLEET), DesiredCapacity=2
+    )
+    second = make(aws=first.aws, number=1)
+    first.boot()
+    second.boot()
+    for box in (first, second):
+        box.wait_for("BOOTPATH")
+        assert stage(box, "prime")["outcome"] == "done"
+    assert first.cache_is_whole()
+
+
+def test_wrong_model_in_the_cache_is_not_served(make: MakeWorld, base: Base, tmp_path: Path) -> None:
+    other = world.artifacts(tmp_path / "other", seed=1)
+
+    def another_model(aws: embedded.Aws, keys: dict[str, str]) -> None:
+        foreign = world.prime_cache(
+            aws, {**base.sources, "models/Modelfile": other["models/Modelfile"]}, tmp_path / "x"
+        )
+        assert foreign["manifest"] == keys["manifest"]
+        assert foreign["model"] != keys["model"]
+
+    box = make(change=another_model)
+    box.boot()
+    box.wait_for("BOOTPATH")
+    assert "the cache is damaged, booting cold: the manifest does not hold the configured GGUF" in box.log()
+    assert f"sha256:{base.settings.model.gguf.sha256}" in {layer["digest"] for layer in box.manifest()["layers"]}
+
+
+def test_wrong_gguf_in_the_store_ends_the_boot(make: MakeWorld, tmp_path: Path) -> None:
+    other = world.artifacts(tmp_path / "other", seed=1)
+
+    def publish_other(aws: embedded.Aws, _keys: dict[str, str]) -> None:
+        aws.client("s3").upload_file(str(other["models/tiny.gguf"]), world.BUCKET, "models/tiny.gguf")
+
+    boot_must_leave(make(cached=False, change=publish_other), r"restore failed: models/tiny\.gguf: sha256 is")
+
+
+def test_wrong_engine_checksum_ends_the_boot(make: MakeWorld, base: Base) -> None:
+    engine = dataclasses.replace(base.settings.model.engine, sha256="0" * 64)
+    model = dataclasses.replace(base.settings.model, engine=engine)
+    box = make(settings=dataclasses.replace(base.settings, model=model))
+    boot_must_leave(box, r"engine failed: engine/ollama\.tgz: sha256 is")
+
+
+def test_another_engine_version_than_the_pinned_ends_the_boot(make: MakeWorld) -> None:
+    prepare = "mkdir -p $1/opt/standin; echo export STANDIN_VERSION=9.9.9 >$1/opt/standin/env"
+    boot_must_leave(make(prepare=prepare), r"serve failed: engine: version 9\.9\.9 answers, 0\.0\.1 is pinned")
+
+
+def test_full_disk_ends_the_boot(make: MakeWorld) -> None:
+    small = "mkdir -p $1/opt/dlami/nvme; mount -t tmpfs -o size=200k tmpfs $1/opt/dlami/nvme"
+    boot_must_leave(make(prepare=small, disk=False), "restore failed: .*No space left on device")
+
+
+def test_no_instance_store_ends_the_boot(make: MakeWorld) -> None:
+    boot_must_leave(make(disk=False), "store failed: no instance store")
+
+
+def test_no_firewall_tool_ends_the_boot_before_anything_listens(make: MakeWorld) -> None:
+    box = make(prepare="rm -f $1/usr/sbin/nft $1/usr/sbin/iptables $1/usr/sbin/ip6tables")
+    boot_must_leave(box, "no firewall tool")
+    assert "BOOTSTAGE stage=serve" not in box.log()
+
+
+def test_stage_over_its_budget_ends_the_boot_and_is_named(make: MakeWorld) -> None:
+    box = make(prepare=world.slow_prompts(60), warm_budget_seconds=world.KERNEL_SECONDS + 12)
+    boot_must_leave(box, "warm over budget: exceeded its budget")
+
+
+def test_denied_hook_call_shuts_the_gate_and_ends_the_box_through_the_group(make: MakeWorld) -> None:
+    box = make()
+    box.aws.control("fault", service="autoscaling", action="CompleteLifecycleAction", code="AccessDenied", times=-1)
+    log = box.probe()
+    box.boot()
+    box.wait_for("complete failed: autoscaling complete-lifecycle-action: .*AccessDenied")
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(lambda: world.last(log) == "refused")
+    assert len(box.calls("TerminateInstanceInAutoScalingGroup")) == 1
+    assert not box.shutdown_asked()
+
+
+def test_group_that_does_not_end_the_box_is_not_waited_for(make: MakeWorld) -> None:
+    box = make(disk=False)
+    box.aws.control("fault", service="autoscaling", action="CompleteLifecycleAction", code="AccessDenied", times=-1)
+    box.aws.control(
+        "fault", service="autoscaling", action="TerminateInstanceInAutoScalingGroup", code="AccessDenied", times=-1
+    )
+    box.boot()
+    world.wait(box.shutdown_asked, story=box.journal)
+    assert (box.here / "shutdown").read_text() == "-h now\n"
+
+
+def test_rebooted_box_stays_shut_and_has_itself_replaced(make: MakeWorld) -> None:
+    box = make()
+    box.boot()
+    box.wait_for("BOOTPATH")
+    log = box.probe()
+    world.wait(lambda: world.last(log) == "answered")
+    box.systemctl("reboot")
+    box.wait_for("BOOT FAILED rebooted: the instance store is empty")
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    outcomes = [probe["outcome"] for probe in world.probes(log)]
+    last_answer = len(outcomes) - 1 - outcomes[::-1].index("answered")
+    assert set(outcomes[last_answer + 1 :]) <= {"refused", "reset"}
+    assert outcomes[-1] == "refused"
+
+
+def test_notice_during_the_boot_ends_the_boot(make: MakeWorld) -> None:
+    box = make(prepare=world.slow_prompts(30))
+    log = box.probe()
+    box.boot()
+    box.wait_for("stage=serve outcome=done")
+    box.notice()
+    box.wait_for("ending the boot")
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    assert "boot: ended by request" in box.log()
+    assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
+    assert len(box.calls("CompleteLifecycleAction")) == 1
+    assert not box.metrics(names.METRIC_BOOT_FAILED)  # being taken is no failure of the boot

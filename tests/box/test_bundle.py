@@ -1,0 +1,99 @@
+"""What travels to the box: user data, units and programs, checked without starting anything."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleet import box_config, names
+from tests.box import world
+
+UNITS = sorted((box_config.BUNDLE / "units").glob("*.service"))
+MOST_EXPOSED = {"fleet-agent.service": 4.0, "fleet-engine.service": 4.0, "fleet-boot.service": 5.0}
+
+
+def rendered() -> str:
+    """User data with names as long as AWS makes them."""
+    arn = "arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/" + "t" * 32 + "/" + "0" * 16
+    config = box_config.box_config(world.SETTINGS, bucket="b" * 63, target_group_arn=arn)
+    return box_config.user_data(config, bundle_bucket="b" * 63, bundle_key="k" * 80 + ".zip")
+
+
+def test_user_data_fits() -> None:
+    assert len(rendered().encode()) <= 16_384  # raw bytes, AWS's limit; `make lint` has shellcheck read it
+
+
+def test_user_data_carries_tokens_untouched_and_settings_the_box_can_read(tmp_path: Path) -> None:
+    import config
+
+    unresolved = "${Token[TOKEN.123]}"
+    raw = box_config.box_config(world.SETTINGS, bucket=unresolved, target_group_arn=unresolved)
+    script = box_config.user_data(raw, bundle_bucket=unresolved, bundle_key="k")
+    text = script.split("<<'BOX'\n")[1].split("\nBOX\n")[0]
+    (tmp_path / "box.json").write_text(text)
+    box = config.load(tmp_path / "box.json")
+    assert (box.bucket, box.target_group_arn, box.model) == (unresolved, unresolved, "tiny")
+    (tmp_path / "box.json").write_text(json.dumps({**json.loads(text), "unknown": 1}))
+    with pytest.raises(TypeError, match="unknown"):
+        config.load(tmp_path / "box.json")
+
+
+def test_failing_user_data_powers_the_machine_off(tmp_path: Path) -> None:
+    for name, text in (("aws", "exit 1"), ("sleep", ":"), ("install", ":"), ("shutdown", f"echo $* >{tmp_path}/off")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    script = rendered().replace("/etc/fleet/box.json", f"{tmp_path}/box.json")
+    done = subprocess.run(
+        ["bash", "-c", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True
+    )
+    assert done.returncode != 0
+    assert (tmp_path / "off").read_text() == "-h now\n"
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])
+def test_unit_is_what_systemd_understands(unit: Path, tmp_path: Path) -> None:
+    for program in ("usr/bin/python3", "var/lib/fleet/store/engine/bin/ollama"):
+        (tmp_path / program).parent.mkdir(parents=True)
+        shutil.copy("/bin/true", tmp_path / program)
+    shutil.copytree(box_config.BUNDLE / "units", tmp_path / "etc/systemd/system")
+    targets = tmp_path / "usr/lib/systemd/system"
+    targets.mkdir(parents=True)
+    for target in Path("/usr/lib/systemd/system").glob("*.target"):
+        shutil.copy(target, targets)
+    command = ["systemd-analyze", "verify", "--man=no", f"--root={tmp_path}", unit.name]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == (0, "")
+
+
+@pytest.mark.parametrize(("unit", "most"), MOST_EXPOSED.items())
+def test_unit_is_sandboxed(unit: str, most: float) -> None:
+    command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most * 10 - 1:.0f}"]
+    done = subprocess.run([*command, str(box_config.BUNDLE / "units" / unit)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-200:]
+
+
+def test_programs_are_python_3_9_and_standard_library_alone() -> None:
+    programs = sorted(box_config.BUNDLE.glob("*.py"))
+    command = ["vermin", "-t=3.9-", "--eval-annotations", "--violations", "--no-tips", *map(str, programs)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    own = {program.stem for program in programs}
+    for program in programs:
+        for line in program.read_text().splitlines():
+            if line.startswith(("import ", "from ")):
+                module = line.split()[1].split(".")[0]
+                assert module in own | sys.stdlib_module_names, f"{program.name}: {line}"
+
+
+def test_bundle_holds_what_the_box_runs_and_nothing_else() -> None:
+    assert (box_config.BUNDLE / "names.py").resolve() == Path(names.__file__).resolve()
+    packed = world.bundle()
+    for unit in UNITS:
+        for line in unit.read_text().splitlines():
+            if line.startswith("Exec") and "/opt/fleet/" in line:
+                program = line.split("/opt/fleet/")[1].split()[0]
+                assert f"{program}".encode() in packed
+    assert b"user_data.sh.j2" not in packed

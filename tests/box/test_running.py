@@ -1,0 +1,225 @@
+"""A box that serves: notices, streams, a wedged or crashed engine, metadata and APIs that are ill."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fleet import names
+from tests.box import world
+
+Serving = Callable[..., world.World]
+
+
+def answered_since(log: Path, at: float) -> list[str]:
+    """What a prober saw from a moment on."""
+    return [probe["outcome"] for probe in world.probes(log) if probe["at"] >= at]
+
+
+def test_stream_in_flight_finishes_after_a_notice_while_new_connections_are_refused(serving: Serving) -> None:
+    box = serving()
+    log = box.probe()
+    stream = box.generate(tokens=25, stream=True, pace_seconds=0.15)  # about four seconds
+    time.sleep(1)
+    noticed = box.notice()
+    seen = box.wait_for(r"^([\d.]+) DRAIN .*new connections refused after (\d+) ms")
+    assert float(seen[2]) < 1000
+    refused_at = float(seen[1]) + box.monotonic_at_kernel
+    status, answer = stream.end()
+    assert status == 0
+    assert json.loads(answer.splitlines()[-1])["done"] is True
+    assert len(answer.splitlines()) == 26
+    finished_at = time.monotonic()
+    assert finished_at > refused_at + 1
+    assert set(answered_since(log, refused_at)) == {"refused"}
+    assert refused_at - noticed < 1.5  # a poll comes every quarter of a second here
+    box.wait_for("DRAINED 1 streams finished, 0 cut")
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    assert len(box.calls("DeregisterTargets")) == 1
+    assert [metric["Value"] for metric in world.wait(lambda: box.metrics(names.METRIC_STREAMS_FINISHED))] == [1]
+    assert [metric["Value"] for metric in box.metrics(names.METRIC_STREAMS_CUT)] == [0]
+    assert [metric["Value"] for metric in box.metrics(names.METRIC_INTERRUPTIONS)] == [1]
+    assert 0 <= box.metrics(names.METRIC_NOTICE_TO_DRAINING_SECONDS)[0]["Value"] < 5
+
+
+def test_long_prompt_and_a_request_that_does_not_stream_are_not_cut(serving: Serving) -> None:
+    box = serving()
+    request = box.generate(tokens=3, prompt_seconds=3)
+    time.sleep(0.5)
+    box.notice()
+    box.wait_for("DRAIN ")
+    status, answer = request.end()
+    assert status == 0
+    assert json.loads(answer)["done"] is True
+    box.wait_for("DRAINED 1 streams finished, 0 cut")
+
+
+def test_stream_that_outlives_the_budget_is_cut_and_counted(serving: Serving) -> None:
+    box = serving(drain_budget_seconds=2)
+    box.generate(tokens=200, stream=True, pace_seconds=0.2)
+    time.sleep(0.5)
+    box.notice()
+    box.wait_for(r"DRAIN .* budget 2\.0 s")
+    box.wait_for("DRAINED 0 streams finished, 1 cut")
+    world.wait(lambda: box.metrics(names.METRIC_STREAMS_CUT))
+    assert [metric["Value"] for metric in box.metrics(names.METRIC_STREAMS_CUT)] == [1]
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+
+
+def test_two_notices_are_one_drain_and_a_recommendation_is_only_reported(serving: Serving) -> None:
+    box = serving()
+    log = box.probe()
+    stamp = json.dumps({"noticeTime": "2026-07-28T09:00:00Z"})
+    box.metadata.paths["meta-data/events/recommendations/rebalance"] = stamp
+    box.wait_for("REBALANCE recommended at 2026-07-28T09:00:00Z")
+    world.wait(lambda: box.metrics(names.METRIC_REBALANCE_RECOMMENDATIONS))
+    assert "DRAIN" not in box.log()
+    world.wait(lambda: world.last(log) == "answered")
+    assert set(answered_since(log, 0)) == {"answered"}
+    box.notice()
+    box.wait_for("DRAINED")
+    box.notice(seconds=60)
+    box.metadata.paths["meta-data/autoscaling/target-lifecycle-state"] = "Terminated"
+    box.wait_for("termination hook")
+    assert box.log().count("DRAIN ") == 1
+    assert box.log().count("REBALANCE") == 1
+
+
+def test_planned_termination_drains_and_completes_the_termination_hook(serving: Serving) -> None:
+    box = serving()
+    stream = box.generate(tokens=15, stream=True, pace_seconds=0.15)
+    time.sleep(0.5)
+    box.aws.control("lifecycle", instance_id=box.instance_id, state="Terminating:Wait")
+    box.metadata.paths["meta-data/autoscaling/target-lifecycle-state"] = "Terminated"
+    assert stream.end()[0] == 0
+    box.wait_for("termination hook completed")
+    hooks = [call["resources"].get("LifecycleHookName") for call in box.calls("CompleteLifecycleAction")]
+    assert hooks == [names.LAUNCH_HOOK, names.TERMINATION_HOOK]
+    assert box.log().count("DRAIN ") == 1
+    assert not box.calls("TerminateInstanceInAutoScalingGroup")
+
+
+def test_throttled_deregistration_neither_stops_the_drain_nor_is_given_up(serving: Serving) -> None:
+    box = serving()
+    fault = {"service": "elasticloadbalancing", "action": "DeregisterTargets", "code": "Throttling"}
+    box.aws.control("fault", **fault, times=4)
+    log = box.probe()
+    stream = box.generate(tokens=40, stream=True, pace_seconds=0.2)
+    time.sleep(0.5)
+    box.notice()
+    seen = box.wait_for(r"^([\d.]+) DRAIN ")
+    assert stream.end()[0] == 0
+    assert set(answered_since(log, float(seen[1]) + box.monotonic_at_kernel)) == {"refused"}
+    box.wait_for("^.* deregistered")
+    assert len(box.calls("DeregisterTargets")) >= 4
+
+
+def test_metadata_that_is_gone_slow_ill_or_odd_is_survived_and_the_notice_after_it_obeyed(serving: Serving) -> None:
+    box = serving()
+    log = box.probe()
+    for mode in ("gone", "error", "slow"):
+        box.metadata.mode = mode
+        time.sleep(1.5)
+    box.metadata.mode = ""
+    box.wait_for("metadata is back")
+    box.metadata.forget_tokens()
+    for text in ("", "not json", '{"action": 3', "[]", '{"time": "2026-07-28T09:00:00Z"}'):
+        box.metadata.paths["meta-data/spot/instance-action"] = text
+        box.metadata.paths["meta-data/events/recommendations/rebalance"] = text
+        time.sleep(0.4)
+    assert "DRAIN" not in box.log()
+    assert set(answered_since(log, 0)) == {"answered"}
+    assert (401 in {status for _, _, status in box.metadata.asked}) is True
+    box.notice()
+    box.wait_for("DRAINED")
+
+
+@pytest.mark.parametrize("off", [3600, -3600], ids=["behind", "ahead"])
+def test_clock_that_jumped_an_hour_leaves_the_drain_its_two_minutes(serving: Serving, off: float) -> None:
+    box = serving()
+    box.notice(clock_off_seconds=off)
+    seen = box.wait_for(r"DRAIN .* budget ([\d.]+) s")
+    assert 95 < float(seen[1]) <= 105
+
+
+def test_silent_engine_shuts_the_gate_and_the_box_is_replaced(serving: Serving) -> None:
+    box = serving()
+    log = box.probe(ask=False)
+    box.signal("engine", "STOP")
+    shut = box.wait_for(r"^([\d.]+) ENGINE shut: the engine has been silent")
+    world.wait(lambda: world.last(log) == "refused")
+    box.wait_for("ENGINE replace")
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    assert set(answered_since(log, float(shut[1]) + box.monotonic_at_kernel + 0.3)) == {"refused"}
+
+
+def test_engine_that_comes_back_is_warmed_before_the_gate_opens_again(serving: Serving) -> None:
+    box = serving(wedge_confirm_seconds=20)
+    box.signal("engine", "STOP")
+    box.wait_for("ENGINE shut")
+    box.signal("engine", "CONT")
+    box.wait_for("ENGINE warm: gate open again")
+    assert box.generate().end()[0] == 0
+    assert box.lifecycle() == "InService"
+
+
+def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(serving: Serving) -> None:
+    box = serving(prepare=world.slow_prompts(1))
+    log = box.probe()
+    world.wait(lambda: world.last(log) == "answered")
+    crashed = time.monotonic()
+    box.signal("engine", "KILL")
+    opened = box.wait_for(r"^([\d.]+) ENGINE warm: gate open again")
+    outcomes = answered_since(log, crashed + 0.2)
+    until = [
+        probe["outcome"]
+        for probe in world.probes(log)
+        if crashed + 0.2 < probe["at"] < float(opened[1]) + box.monotonic_at_kernel - 0.1
+    ]
+    assert set(until) == {"refused"}
+    world.wait(lambda: world.last(log) == "answered")
+    assert "hang" not in outcomes
+
+
+def test_request_open_without_a_byte_on_an_idle_gpu_is_wedged(serving: Serving) -> None:
+    box = serving()
+    box.generate(tokens=1, prompt_seconds=30)
+    box.wait_for("ENGINE shut: a request is open without a byte for .* and the GPU is idle")
+    box.wait_for("ENGINE replace")
+
+
+def test_busy_engine_is_not_wedged_however_long_a_request_waits(serving: Serving) -> None:
+    box = serving()
+    (box.here / "gpu").write_text("97\n")
+    first = box.generate(tokens=1, prompt_seconds=5)
+    second = box.generate(tokens=1)  # waits behind it
+    assert first.end()[0] == 0
+    assert second.end()[0] == 0
+    assert "ENGINE" not in box.log()
+
+
+def test_idle_engine_is_primed_and_a_prime_makes_room_for_a_caller(serving: Serving) -> None:
+    box = serving(self_prime_seconds=1.0, prepare=world.slow_prompts(1.5))
+    box.wait_for("ENGINE prime: done")
+    seen = box.log().count("ENGINE prime: idle")
+    world.wait(lambda: box.log().count("ENGINE prime: idle") > seen)
+    request = box.generate(tokens=1, prompt_seconds=0)
+    assert request.end()[0] == 0
+    box.wait_for("ENGINE prime: made room for a caller")
+
+
+def test_emptied_instance_store_has_the_box_replaced(serving: Serving) -> None:
+    box = serving()
+    box.inside("/var/lib/fleet/nvme/fleet/models/manifests/registry.ollama.ai/library/tiny/latest").unlink()
+    box.wait_for("leaving: the instance store is empty")
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+
+
+def test_killed_agent_comes_back_and_obeys_a_notice(serving: Serving) -> None:
+    box = serving()
+    box.signal("agent", "KILL")
+    world.wait(lambda: box.log().count("agent: watching") == 2)
+    box.notice()
+    box.wait_for("DRAINED")

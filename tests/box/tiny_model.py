@@ -1,0 +1,66 @@
+"""A real GGUF of half a megabyte: two layers of random weights, biased towards printable tokens."""
+
+from pathlib import Path
+
+import gguf
+import numpy as np
+
+WIDTH, FEED_FORWARD, LAYERS, HEADS = 64, 128, 2, 4
+CONTEXT = 256
+PRINTABLE = [bytes([code]) for code in range(33, 127)]
+
+
+def write(path: Path, seed: int = 0) -> None:
+    """Write the model; another seed makes another model."""
+    random = np.random.default_rng(seed)
+
+    def weights(*shape: int) -> np.ndarray:
+        return (random.standard_normal(shape) * 0.05).astype(np.float32)
+
+    tokens = [
+        b"<unk>",
+        b"<s>",
+        b"</s>",
+        *(f"<0x{code:02X}>".encode() for code in range(256)),
+        b"\xe2\x96\x81",
+        *PRINTABLE,
+    ]
+    kinds = [gguf.TokenType.UNKNOWN, gguf.TokenType.CONTROL, gguf.TokenType.CONTROL]
+    kinds += [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.NORMAL] * (len(tokens) - 259)
+    writer = gguf.GGUFWriter(path, "llama")
+    writer.add_name("tiny-random")
+    writer.add_context_length(CONTEXT)
+    writer.add_embedding_length(WIDTH)
+    writer.add_block_count(LAYERS)
+    writer.add_feed_forward_length(FEED_FORWARD)
+    writer.add_head_count(HEADS)
+    writer.add_head_count_kv(HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(WIDTH // HEADS)
+    writer.add_file_type(gguf.LlamaFileType.ALL_F32)
+    writer.add_vocab_size(len(tokens))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens)
+    writer.add_token_scores([0.0] * 259 + [-float(rank) for rank in range(len(tokens) - 259)])
+    writer.add_token_types(kinds)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_unk_token_id(0)
+    writer.add_add_bos_token(True)
+    embedding, output = weights(len(tokens), WIDTH), weights(len(tokens), WIDTH) * 8
+    embedding[:, 0], output[:, 0], output[:259, 0] = 1.0, 0.0, -9.0  # a constant that rules out control and byte tokens
+    writer.add_tensor("token_embd.weight", embedding)
+    writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
+    writer.add_tensor("output.weight", output)
+    for layer in range(LAYERS):
+        for norm in ("attn_norm", "ffn_norm"):
+            writer.add_tensor(f"blk.{layer}.{norm}.weight", np.ones(WIDTH, np.float32))
+        for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
+            writer.add_tensor(f"blk.{layer}.{name}.weight", weights(WIDTH, WIDTH))
+        writer.add_tensor(f"blk.{layer}.ffn_gate.weight", weights(FEED_FORWARD, WIDTH))
+        writer.add_tensor(f"blk.{layer}.ffn_up.weight", weights(FEED_FORWARD, WIDTH))
+        writer.add_tensor(f"blk.{layer}.ffn_down.weight", weights(WIDTH, FEED_FORWARD))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()

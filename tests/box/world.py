@@ -1,0 +1,506 @@
+"""One box in a world of its own: namespaces, metadata, an AWS, a caller outside. Everything ends with the test process.
+
+The rendered user data and the real bundle boot on a root of their own. Real: nftables or iptables, the loop device as
+instance store, llama.cpp, the AWS CLI, the embedded AWS (moto). Stand-ins, in `standins/`: systemd, Ollama around
+llama.cpp, and one-line scripts for what no test machine has (nvidia-smi, CloudWatch's agent, a machine to power off).
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from fleet import box_config, embedded, names
+from fleet.settings import Artifact, Model, Settings
+from tests.box import netns, servers
+from tests.box.standins import systemd
+
+T = TypeVar("T")
+
+CHECKOUT = Path(__file__).parents[2]
+STANDINS = Path(__file__).parent / "standins"
+FLEET, BUCKET, ROLE, PORT = "boxes", "boxes-models", "boxes-box", 11434
+KERNEL_SECONDS = 15  # from kernel to user data: 20 s at best, measured
+PATIENCE_SECONDS = 90.0  # for what takes a few seconds on an idle machine
+DISK_MB = 320  # the least that XFS formats
+
+# Budgets of a real box would make a test wait: the same code with shorter patience.
+QUICK = {
+    "poll_seconds": 0.25,
+    "health_poll_seconds": 0.2,
+    "heartbeat_seconds": 300,
+    "warm_budget_seconds": 300,
+    "cold_budget_seconds": 300,
+    "wedge_silent_seconds": 1.5,
+    "wedge_stuck_seconds": 2.0,
+    "wedge_confirm_seconds": 2.0,
+}
+
+SETTINGS = Settings(
+    fleet_name=FLEET,
+    region=embedded.REGION,
+    zones=("us-east-2a", "us-east-2b"),
+    port=PORT,
+    model=Model(
+        name="tiny",
+        engine_version="0.0.1",
+        engine=Artifact(key="engine/ollama.tgz"),
+        gguf=Artifact(key="models/tiny.gguf"),
+        modelfile=Artifact(key="models/Modelfile"),
+        context_length=256,
+    ),
+)
+
+SCRIPTS = {
+    "aws": '#!/bin/sh\nexec /usr/bin/python3 -S -E {standins}/aws_cli.py call {here}/aws.sock "$@"\n',
+    "systemctl": '#!/bin/sh\nexec {python} {standins}/systemd.py client {here}/systemd.sock "$@"\n',
+    "shutdown": '#!/bin/sh\necho "$*" >>{here}/shutdown\nexec systemctl poweroff\n',
+    "nvidia-smi": "#!/bin/sh\ncat {here}/gpu\n",
+}
+ENGINE = """#!/bin/sh
+[ ! -f /opt/standin/env ] || . /opt/standin/env
+exec {python} {standins}/ollama.py "$@"
+"""
+CLOUDWATCH_AGENT = "#!/bin/sh\nwhile [ ! -f {here}/telemetry-up ]; do sleep 0.1; done\n"  # 40 s on a real box
+
+
+def slow_prompts(seconds: float) -> str:
+    """A `prepare` that makes the engine read every prompt slowly."""
+    return f"mkdir -p $1/opt/standin; echo export STANDIN_PROMPT_SECONDS={seconds} >$1/opt/standin/env"
+
+
+def artifacts(folder: Path, seed: int = 0) -> dict[str, Path]:
+    """The three source artifacts by key: the stand-in engine as a release tarball, a real tiny model, its Modelfile."""
+    from tests.box import tiny_model
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tiny_model.write(folder / "tiny.gguf", seed)
+    (folder / "Modelfile").write_text("FROM ./tiny.gguf\n")
+    (folder / "bin").mkdir(exist_ok=True)
+    program = folder / "bin" / "ollama"
+    program.write_text(ENGINE.format(python=sys.executable, standins=STANDINS))
+    program.chmod(0o755)
+    subprocess.run(["tar", "-czf", "ollama.tgz", "bin"], cwd=folder, check=True)
+    model = SETTINGS.model
+    return {
+        model.engine.key: folder / "ollama.tgz",
+        model.gguf.key: folder / "tiny.gguf",
+        model.modelfile.key: folder / "Modelfile",
+    }
+
+
+def settings_for(sources: dict[str, Path]) -> Settings:
+    """The settings, with the checksums of these artifacts."""
+
+    def checked(artifact: Artifact) -> Artifact:
+        return dataclasses.replace(artifact, sha256=hashlib.sha256(sources[artifact.key].read_bytes()).hexdigest())
+
+    model = SETTINGS.model
+    sums = {name: checked(getattr(model, name)) for name in ("engine", "gguf", "modelfile")}
+    return dataclasses.replace(SETTINGS, model=dataclasses.replace(model, **sums))
+
+
+def bundle() -> bytes:
+    """The bundle as the app's asset packs it: links followed, the exclusions left out."""
+    target = Path(os.environ.get("TMPDIR", "/tmp")) / f"bundle-{os.getpid()}.zip"  # noqa: S108 - removed below
+    with zipfile.ZipFile(target, "w") as archive:
+        for path in sorted(box_config.BUNDLE.rglob("*")):
+            relative = path.relative_to(box_config.BUNDLE)
+            excluded = any(path.match(pattern) for pattern in box_config.BUNDLE_EXCLUDE)
+            if path.is_file() and not excluded and not any(part.startswith((".", "__")) for part in relative.parts):
+                archive.write(path.resolve(), relative)
+    data = target.read_bytes()
+    target.unlink()
+    return data
+
+
+def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
+    """What the stacks make: bucket with artifacts and bundle, group with its hooks, target group, log group."""
+    s3 = aws.client("s3")
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
+    for key, path in sources.items():
+        s3.upload_file(str(path), BUCKET, key)
+    s3.put_object(Bucket=BUCKET, Key="bundle.zip", Body=bundle())
+    ec2 = aws.client("ec2")
+    subnet = ec2.describe_subnets()["Subnets"][0]
+    template = ec2.create_launch_template(
+        LaunchTemplateName=FLEET, LaunchTemplateData={"ImageId": "ami-12c6146b", "InstanceType": "g6.xlarge"}
+    )["LaunchTemplate"]["LaunchTemplateId"]
+    target_group = aws.client("elbv2").create_target_group(
+        Name=FLEET, Protocol="TCP", Port=PORT, VpcId=subnet["VpcId"], TargetType="instance"
+    )["TargetGroups"][0]["TargetGroupArn"]
+    aws.control("hold_launches", on=True)
+    aws.client("autoscaling").create_auto_scaling_group(
+        AutoScalingGroupName=names.group(FLEET),
+        LaunchTemplate={"LaunchTemplateId": template, "Version": "1"},
+        MinSize=1,
+        MaxSize=2,
+        VPCZoneIdentifier=subnet["SubnetId"],
+        Tags=[{"Key": names.TAG_FLEET, "Value": FLEET, "PropagateAtLaunch": True}],
+    )
+    aws.client("logs").create_log_group(logGroupName=names.box_log_group(FLEET))
+    (aws.log_dir / "target-group").write_text(target_group)
+
+
+def prime_cache(aws: embedded.Aws, sources: dict[str, Path], folder: Path) -> dict[str, str]:
+    """Put into the bucket what a cold boot would: returns the keys by role: manifest, model, config."""
+    import cache
+    import config
+
+    modelfile = sources[SETTINGS.model.modelfile.key]
+    environment = {**os.environ, "OLLAMA_MODELS": str(folder)}
+    importer = [sys.executable, str(STANDINS / "ollama.py"), "create", SETTINGS.model.name, "-f", str(modelfile)]
+    subprocess.run(importer, env=environment, check=True)
+    s3 = aws.client("s3")
+    etags = {key: s3.head_object(Bucket=BUCKET, Key=key)["ETag"] for key in sources}
+    raw = box_config.box_config(SETTINGS, bucket=BUCKET, target_group_arn="")
+    for name in ("engine", "gguf", "modelfile"):
+        raw[name] = config.Artifact(**raw[name])
+    manifest = (folder / "manifests/registry.ollama.ai/library/tiny/latest").read_text()
+    keys = {"manifest": cache.manifest_key(cache.cache_key(config.Box(**raw), etags))}
+    for blob in (folder / "blobs").iterdir():
+        kind = "model" if blob.stat().st_size > 1000 else "config"
+        keys[kind] = f"cache/blobs/{blob.name}"
+        s3.upload_file(str(blob), BUCKET, keys[kind])
+    s3.put_object(Bucket=BUCKET, Key=keys["manifest"], Body=manifest.encode())
+    return keys
+
+
+@dataclass
+class World:
+    """One box and what surrounds it."""
+
+    here: Path
+    aws: embedded.Aws
+    metadata: servers.Metadata
+    front: servers.Front
+    instance_id: str
+    pid: int  # of the box's process 1, as seen from here
+    box: int  # network namespaces
+    out: int
+    settings: Settings
+    overrides: dict[str, Any]
+    monotonic_at_kernel: float  # the box's uptime plus this is the monotonic clock
+    callers: list["subprocess.Popen[str]"] = field(default_factory=list)
+
+    # --- doing ---
+
+    def boot(self) -> None:
+        """Write the rendered user data and run it, as cloud-init does at the first boot."""
+        target_group = (self.here / "target-group").read_text()
+        quick = {**QUICK, **self.overrides}
+        config = box_config.box_config(self.settings, bucket=BUCKET, target_group_arn=target_group, **quick)
+        script = box_config.user_data(config, bundle_bucket=BUCKET, bundle_key="bundle.zip")
+        (self.here / "user-data").write_text(script)
+        assert self.systemctl("cloud-init", str(self.here / "user-data")) == 0, self.journal()
+
+    def systemctl(self, *words: str) -> int:
+        """A command to the systemd stand-in."""
+        return systemd.ask(str(self.here / "systemd.sock"), list(words))
+
+    def probe(self, *, ask: bool = True, every: float = 0.05) -> Path:
+        """Start a caller outside that connects every `every` seconds on both families; returns its log."""
+        log = self.here / f"prober-{len(self.callers)}"
+        words = [netns.BOX_V4, netns.BOX_V6, str(PORT), "ask" if ask else "connect", str(every)]
+        with netns.inside(self.out), log.open("w") as file:
+            self.callers.append(
+                subprocess.Popen([sys.executable, str(STANDINS / "prober.py"), *words], stdout=file, text=True)
+            )
+        return log
+
+    def generate(self, *, tokens: int = 8, stream: bool = False, address: str = netns.BOX_V4, **options: Any) -> "Call":
+        """Start a caller outside with one real request."""
+        body = {"model": "tiny", "prompt": "Hello", "stream": stream, "options": {"num_predict": tokens, **options}}
+        url = f"http://[{address}]:{PORT}/api/generate" if ":" in address else f"http://{address}:{PORT}/api/generate"
+        with netns.inside(self.out):
+            process = subprocess.Popen(
+                ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "-d", json.dumps(body), url],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        self.callers.append(process)
+        return Call(process)
+
+    def notice(self, *, seconds: float = 120, clock_off_seconds: float = 0) -> float:
+        """An interruption notice appears; returns when, on the monotonic clock."""
+        end = datetime.fromtimestamp(time.time() + seconds + clock_off_seconds, UTC)
+        text = json.dumps({"action": "terminate", "time": end.strftime("%Y-%m-%dT%H:%M:%SZ")})
+        self.metadata.paths["meta-data/spot/instance-action"] = text
+        return time.monotonic()
+
+    def signal(self, unit: str, name: str) -> None:
+        """Signal a unit's process: KILL, STOP, CONT."""
+        assert self.systemctl("kill", name, f"fleet-{unit}.service") == 0
+
+    # --- seeing ---
+
+    def inside(self, path: str) -> Path:
+        """A path of the box, as seen from here."""
+        return Path(f"/proc/{self.pid}/root{path}")
+
+    def log(self) -> str:
+        """The box's own log so far."""
+        path = self.inside("/var/log/fleet/box.log")
+        return path.read_text() if path.exists() else ""
+
+    def journal(self) -> str:
+        """What a journal would hold."""
+        return (self.here / "journal").read_text()
+
+    def pid_of(self, program: str) -> int:
+        """A process of the box, as seen from here."""
+        space = Path(f"/proc/{self.pid}/ns/pid").readlink()
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if (entry / "ns/pid").readlink() == space and program in (entry / "cmdline").read_text():
+                    return int(entry.name)
+            except OSError:
+                continue
+        raise LookupError(program)
+
+    def wait_for(self, pattern: str, seconds: float = PATIENCE_SECONDS) -> "re.Match[str]":
+        """Wait until the box's log has a line."""
+        return wait(
+            lambda: re.search(pattern, self.log(), re.MULTILINE), seconds, lambda: f"{pattern}\n{self.journal()}"
+        )
+
+    def uptime_of(self, pattern: str) -> float:
+        """The stamp of the first line that matches."""
+        line = next(line for line in self.log().splitlines() if re.search(pattern, line))
+        return float(line.split()[0])
+
+    def calls(self, action: str) -> list[dict[str, Any]]:
+        """The box's calls of one action, as the embedded AWS logged them."""
+        return [call for call in self.aws.requests() if call["action"] == action and call["principal"] == ROLE]
+
+    def lifecycle(self) -> str:
+        """The box's state in its group; "" once it is out of it."""
+        groups = self.aws.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+        states = {box["InstanceId"]: box["LifecycleState"] for box in groups[0]["Instances"]}
+        return states.get(self.instance_id, "")
+
+    def tag(self) -> str | None:
+        """What the box said of its boot."""
+        found = self.aws.client("ec2").describe_tags(Filters=[{"Name": "resource-id", "Values": [self.instance_id]}])
+        return {tag["Key"]: tag["Value"] for tag in found["Tags"]}.get(names.TAG_BOOT)
+
+    def cloudwatch_log(self, stream: str) -> list[str]:
+        """Lines that the box shipped to one of its streams."""
+        logs, group = self.aws.client("logs"), names.box_log_group(FLEET)
+        name = f"{self.instance_id}/{stream}"
+        if not logs.describe_log_streams(logGroupName=group, logStreamNamePrefix=name)["logStreams"]:
+            return []
+        events = logs.get_log_events(logGroupName=group, logStreamName=name)["events"]
+        return [event["message"] for event in events]
+
+    def metrics(self, name: str) -> list[dict[str, Any]]:
+        """Data of one metric that reached CloudWatch, each with its dimensions and value."""
+        cloudwatch = self.aws.client("cloudwatch")
+        found = cloudwatch.list_metrics(Namespace=names.METRIC_NAMESPACE, MetricName=name)["Metrics"]
+        data = []
+        for metric in found:
+            statistics = cloudwatch.get_metric_statistics(
+                Namespace=names.METRIC_NAMESPACE,
+                MetricName=name,
+                Dimensions=metric["Dimensions"],
+                StartTime=datetime.fromtimestamp(time.time() - 3600, UTC),
+                EndTime=datetime.fromtimestamp(time.time() + 3600, UTC),
+                Period=7200,
+                Statistics=["Sum"],
+            )["Datapoints"]
+            dimensions = {each["Name"]: each["Value"] for each in metric["Dimensions"]}
+            data += [{"Dimensions": dimensions, "Value": point["Sum"]} for point in statistics]
+        return data
+
+    def manifest(self) -> dict[str, Any]:
+        """The model's manifest on the box's instance store."""
+        path = "/var/lib/fleet/nvme/fleet/models/manifests/registry.ollama.ai/library/tiny/latest"
+        found: dict[str, Any] = json.loads(self.inside(path).read_text())
+        return found
+
+    def cache_is_whole(self) -> bool:
+        """Whether a manifest is there and every blob it names is what its digest says."""
+        s3 = self.aws.client("s3")
+        found = {item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET, Prefix="cache/")["Contents"]}
+        (manifest,) = [key for key in found if key.endswith("manifest.json")]
+        raw = json.loads(s3.get_object(Bucket=BUCKET, Key=manifest)["Body"].read())
+        for entry in [raw["config"], *raw["layers"]]:
+            key = "cache/blobs/" + entry["digest"].replace(":", "-")
+            data = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() if key in found else b""
+            if f"sha256:{hashlib.sha256(data).hexdigest()}" != entry["digest"]:
+                return False
+        return True
+
+    def engine_answers(self) -> bool:
+        """Whether loopback reaches the engine: a refusal outside then is the gate's."""
+        with netns.inside(self.box):
+            words = ["curl", "--silent", "--max-time", "2", f"http://127.0.0.1:{PORT}/api/version"]
+            return subprocess.run(words, check=False, capture_output=True).returncode == 0
+
+    def shutdown_asked(self) -> bool:
+        """Whether the box powered itself off."""
+        return (self.here / "shutdown").exists()
+
+
+@dataclass
+class Call:
+    """A caller's request on its way."""
+
+    process: "subprocess.Popen[str]"
+
+    def end(self, seconds: float = 30) -> tuple[int, str]:
+        """Wait for its end: curl's exit status and what came back."""
+        out, _ = self.process.communicate(timeout=seconds)
+        return self.process.returncode, out
+
+
+def wait(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS, story: Callable[[], str] = str) -> T:
+    """Wait until something is so; fails with the story otherwise."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if found := condition():
+            return found
+        assert time.monotonic() < deadline, f"not in {seconds} s: {story()}"
+        time.sleep(0.05)
+
+
+def last(log: Path) -> str:
+    """What a prober saw last; "" before it saw anything."""
+    seen = probes(log)
+    return str(seen[-1]["outcome"]) if seen else ""
+
+
+def probes(log: Path) -> list[dict[str, Any]]:
+    """What a prober saw so far."""
+    return [json.loads(line) for line in log.read_text().splitlines() if line.endswith("}")]
+
+
+def _loop_device(here: Path) -> tuple[int, int]:
+    """A loop device that the kernel frees with the last file that holds it: its number and such a file."""
+    image = here / "instance-store"
+    with image.open("wb") as file:
+        file.truncate(DISK_MB << 20)
+    device = subprocess.run(
+        ["losetup", "-f", "--show", image], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    holder = os.open(device, os.O_RDONLY)
+    subprocess.run(["losetup", "-d", device], check=True)  # in use: detached once nobody holds it
+    image.unlink()
+    return int(device.removeprefix("/dev/loop")), holder
+
+
+def _first_child(parent: int) -> int:
+    def child() -> int:
+        return int((Path(f"/proc/{parent}/task/{parent}/children").read_text().split() or ["0"])[0])
+
+    return wait(child, 5)
+
+
+@contextmanager
+def world(
+    here: Path,
+    aws: embedded.Aws,
+    target_group: str,
+    settings: Settings,
+    *,
+    number: int = 0,
+    prepare: str = "",
+    disk: bool = True,
+    telemetry_agent: bool = False,
+    **overrides: Any,
+) -> Iterator[World]:
+    """The group's box with this number, before its first boot. `prepare` is shell that runs on its root ($1)."""
+    here.mkdir(parents=True, exist_ok=True)
+    (here / "target-group").write_text(target_group)
+    (here / "gpu").write_text("0\n")
+    (here / "bin").mkdir()
+    for name, text in SCRIPTS.items():
+        script = here / "bin" / name
+        script.write_text(
+            text.replace("{python}", sys.executable).replace("{standins}", str(STANDINS)).replace("{here}", str(here))
+        )
+        script.chmod(0o755)
+    if telemetry_agent:
+        agent = here / "opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
+        agent.parent.mkdir(parents=True)
+        agent.write_text(CLOUDWATCH_AGENT.replace("{here}", str(here)))
+        agent.chmod(0o755)
+    if prepare:
+        (here / "prepare.sh").write_text(prepare)
+    loop, holder = _loop_device(here) if disk else ("none", -1)
+    front = servers.Front(aws.endpoint)
+    groups = aws.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"]
+    instance_id = groups[0]["Instances"][number]["InstanceId"]
+    document = {"pendingTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"), "instanceId": instance_id}
+    metadata = servers.Metadata(
+        {
+            "meta-data/instance-id": instance_id,
+            "dynamic/instance-identity/document": json.dumps(document),
+            "meta-data/iam/security-credentials/": ROLE,
+            f"meta-data/iam/security-credentials/{ROLE}": servers.role_credentials(aws.environment(ROLE)),
+            "meta-data/placement/region": aws.region,
+            "meta-data/placement/availability-zone": f"{aws.region}a",
+        }
+    )
+    enter = [str(STANDINS / "enter.sh"), str(here), str(CHECKOUT), sys.executable, str(loop)]
+    # the box's kernel "started" a quarter of a minute ago
+    offset = int(KERNEL_SECONDS - time.clock_gettime(time.CLOCK_BOOTTIME))
+    since_kernel = f"--boottime={offset}"
+    at_kernel = time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) - offset
+    # dies with us, and takes the namespaces along, however we end
+    unshare = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "unshare",
+        "--mount",
+        "--net",
+        "--pid",
+        "--time",
+        since_kernel,
+        "--fork",
+        "--kill-child=SIGKILL",
+        "--",
+        "bash",
+        *enter,
+    ]
+    environment = {"PATH": systemd.PATH, "AWS_ENDPOINT_URL": f"http://{netns.OUT_V4}:8000", "LANG": "C.UTF-8"}
+    with (here / "journal").open("wb") as journal:
+        process = subprocess.Popen(unshare, env=environment, stdout=journal, stderr=journal)
+    callers: list[subprocess.Popen[str]] = []
+    try:
+        pid = _first_child(process.pid)
+        for ready in ("systemd.sock", "aws.sock"):
+            wait((here / ready).exists, story=(here / "journal").read_text)
+        box, out = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY), netns.new()
+        netns.join(box, pid, out)
+        running = [
+            front.serve(netns.listener(out, netns.OUT_V4, 8000)),
+            metadata.serve(netns.listener(box, "169.254.169.254", 80)),
+        ]
+        yield World(here, aws, metadata, front, instance_id, pid, box, out, settings, overrides, at_kernel, callers)
+        for server in running:
+            server.shutdown()
+            server.server_close()
+        os.close(box)
+        os.close(out)
+    finally:
+        for caller in callers:
+            caller.kill()
+            caller.wait()
+        process.kill()  # the kernel ends everything that the box started
+        process.wait()
+        if holder >= 0:
+            os.close(holder)
