@@ -15,6 +15,7 @@ A line is `{"at": ISO 8601 UTC, "kind": ..., ...fields}`, in order of time. Kind
 - `mode`                      mode: the watchdog's state changed
 - `decision`                  signal, world, action, reason, outcome: one per watchdog invocation
 - `mail`                      subject, body
+- `deploy`                    template_version, lever: what the group was left with
 
 Degraded minutes are the integral of missing share (desired minus serving, over desired, floor 0); cost is the sum over
 boxes of price times life. Both need nothing but this log.

@@ -131,6 +131,14 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "message", None) or error) or type(error).__name__
 
 
+def _forget_exports(stack: models.Stack) -> None:
+    """Outputs and exports go with the resources."""
+    exports = models.cloudformation_backends[stack.account_id][stack.region_name].exports
+    for name in [name for name, export in exports.items() if export.exporting_stack_id == stack.stack_id]:
+        del exports[name]
+    stack.output_map = parsing.OutputMap(stack.resource_map, {}, stack.stack_id)
+
+
 @extend(models.Stack, "create_resources")
 def create_resources(original: Any, stack: models.Stack) -> None:
     """A failed creation is rolled back and says why."""
@@ -141,7 +149,7 @@ def create_resources(original: Any, stack: models.Stack) -> None:
         stack._add_stack_event("CREATE_FAILED", resource_status_reason=_reason(error))
         stack._add_stack_event("ROLLBACK_IN_PROGRESS")
         stack.resource_map.delete()
-        stack.output_map = parsing.OutputMap(stack.resource_map, {}, stack.stack_id)
+        _forget_exports(stack)
         stack._add_stack_event("ROLLBACK_COMPLETE")
         stack.status = "ROLLBACK_COMPLETE"
 
@@ -175,7 +183,6 @@ def delete_resources(_original: Any, resources: parsing.ResourceMap) -> None:
 def delete_stack(_original: Any, backend: models.CloudFormationBackend, name_or_stack_id: str) -> None:
     """The stack stays visible while it is being deleted, and if that fails, with the reason."""
     for stack in [each for each in backend.stacks.values() if name_or_stack_id in (each.name, each.stack_id)]:
-        exports = [export.name for export in stack.exports]
         stack.status = "DELETE_IN_PROGRESS"
         try:
             stack.delete()
@@ -184,8 +191,7 @@ def delete_stack(_original: Any, backend: models.CloudFormationBackend, name_or_
             stack._add_stack_event("DELETE_FAILED", resource_status_reason=_reason(error))
             stack.status = "DELETE_FAILED"
             continue
-        for name in exports:
-            backend.exports.pop(name, None)
+        _forget_exports(stack)
         backend.deleted_stacks[stack.stack_id] = backend.stacks.pop(stack.stack_id)
 
 

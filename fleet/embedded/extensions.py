@@ -6,7 +6,7 @@ MODULES = (
     "cloudformation",
     "resources",
     "custom_resources",
-    "network",
+    "deletions",
     "balancer",
     "group",
     "group_calls",

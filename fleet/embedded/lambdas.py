@@ -50,10 +50,19 @@ def _invoke_lambda(_original: Any, function: LambdaFunction, event: Any = None) 
             answer, log = _run(function, text)
     else:
         answer, log = _run(function, text)
-    function.logs_backend.ensure_log_group(function.logs_group_name)
-    function.save_logs(log)
+    if function.logs_group_name in function.logs_backend.groups:
+        function.save_logs(log)
     error = answer.get("error")
     return json.dumps(error or answer.get("result")), error is not None, log
+
+
+@extend(LambdaFunction, "create_from_cloudformation_json")
+def create(original: Any, cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any) -> Any:
+    """A function that logs to the group its template names; moto knows no LoggingConfig."""
+    function = original(cls, name, template, account, region, **kwargs)
+    wanted = template["Properties"].get("LoggingConfig", {}).get("LogGroup")
+    function.logs_group_name = wanted or function.logs_group_name
+    return function
 
 
 def _run(function: LambdaFunction, event: str) -> tuple[dict[str, Any], str]:

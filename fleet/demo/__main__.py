@@ -1,0 +1,128 @@
+"""The demo in order: cloud, bootstrap, store, publish, deploy, three acts, the sum, destroy. Run by `make demo`."""
+
+import shutil
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+from fleet import cdk_cli, embedded, events, names, pools, report, validation
+from fleet.cdk_cli import Cdk, CdkError
+from fleet.demo import acts, nights
+from fleet.demo.acts import DemoError
+from fleet.demo.publishing import publish
+from fleet.demo.telling import Narrator
+from fleet.embedded import EmbeddedError, inventory
+from fleet.embedded.deployed import Deployed
+from fleet.measure import Measure
+
+OUT = cdk_cli.ROOT / "out" / "demo"
+TITLE = "The spot GPU fleet: two nights of July 2026, on an embedded AWS"
+MORNING = timedelta(hours=8)  # after the drought's midnight; the hour is the story's, not recorded
+
+
+def main() -> int:
+    """Tell the story; 1 where the fleet did not do what it says."""
+    tell = Narrator()
+    shutil.rmtree(OUT, ignore_errors=True)
+    OUT.mkdir(parents=True)
+    try:
+        with embedded.server(OUT / "aws") as aws:
+            _story(aws, tell)
+    except (DemoError, CdkError, EmbeddedError) as error:
+        tell.console.print(f"\n[red]demo failed:[/red] {error}", markup=True)
+        return 1
+    return 0
+
+
+def _story(aws: embedded.Aws, tell: Narrator) -> None:
+    fleet = Deployed(aws, validation.load())
+    cdk = Cdk(aws.environment(), OUT / "cdk.log")
+    assembly, changed = OUT / "cdk.out", OUT / "cdk.out.morning"
+    store, group = (names.stack(fleet.settings.fleet_name, room) for room in ("store", "group"))
+
+    tell.heading("From nothing to a fleet in service, on an AWS inside this machine")
+    with ThreadPoolExecutor(max_workers=2) as background:
+        with tell.step("cloud up; cdk synth and cdk bootstrap, side by side"):
+            synth = background.submit(cdk.synth, assembly)
+            cdk.bootstrap(embedded.ACCOUNT, aws.region, OUT / "empty")
+            synth.result()
+        morning = background.submit(cdk.synth, changed, app_dir=_changed_user_data(fleet))
+        with tell.step("cdk deploy: the model store"):
+            cdk.deploy(assembly, store)
+        with tell.step("fleetctl publish: engine, GGUF and Modelfile, with checksums"):
+            publish(fleet, OUT / "artifacts")
+        with tell.step("cdk deploy: network, lever, group, watchdog, monitoring"):
+            cdk.deploy(assembly)
+        morning.result()
+    (box,) = fleet.boxes()
+    tell.fact(f"In service: {box['InstanceId']}, {box['InstanceType']}, {box.get('InstanceLifecycle')}, lever 0.")
+
+    tell.heading("Act 1. The night of 28 July 2026: an alarm that was better ignored")
+    short = acts.declined(fleet, nights.short_night(), tell)
+    tell.heading("Act 2. The drought of 22 July 2026: nobody at the keyboard")
+    dry = acts.failed_over(fleet, nights.drought(), tell)
+    tell.heading("Act 3. The next morning's deploy")
+    at = dry[0].at.replace(hour=0) + MORNING
+    deploy = acts.deployed_again(fleet, lambda: cdk.deploy(changed, group), at, tell)
+
+    tell.heading("What the three came to")
+    _sum(fleet, [dry, deploy, short], tell)
+    tell.heading("Destroy")
+    _destroy(fleet, cdk, assembly, tell)
+    tell.fact(f"\nThe demo took {tell.elapsed:.0f} s.")
+
+
+def _changed_user_data(fleet: Deployed) -> Path:
+    """Settings of the next morning: something that the box reads at boot."""
+    context_length = fleet.settings.model.context_length * 2
+    raw = cdk_cli.declared_settings()
+    return cdk_cli.with_settings(OUT / "morning", {"model": {**raw["model"], "context_length": context_length}})
+
+
+def _sum(fleet: Deployed, logs: list[acts.Log], tell: Narrator) -> None:
+    """Degraded minutes and dollars, from the log alone; then log and report on disk."""
+    with (OUT / "events.jsonl").open("w") as file:
+        for log in logs:
+            events.write(log, file)
+    degraded, usd, hours = 0.0, 0.0, 0.0
+    chapters = []
+    for number, log in enumerate(logs, 1):
+        measure = Measure()
+        for event in log:
+            measure.add(event)
+        degraded += measure.degraded_minutes
+        usd += measure.cost_usd
+        hours += (measure.end - measure.start) / 3600
+        chapters.append(report.chapter(log, OUT, title=log[0].fields["name"], prefix=f"timeline-{number}"))
+    price = pools.POOLS[fleet.settings.pools[0]]
+    all_on_demand = hours * price.on_demand_usd
+    line = (
+        f"{degraded:.0f} degraded minutes in {hours:.1f} hours; ${usd:.2f} against ${all_on_demand:.2f} all on-demand. "
+        f"A quiet day costs ${24 * price.spot_usd:.2f} against ${24 * price.on_demand_usd:.2f}."
+    )
+    tell.fact(line)
+    page = report.page(OUT, title=TITLE, chapters=chapters, notes=[line])
+    tell.fact(f"Event log: {(OUT / 'events.jsonl').relative_to(cdk_cli.ROOT)}")
+    tell.fact(f"Report:    {page.relative_to(cdk_cli.ROOT)}")
+
+
+def _destroy(fleet: Deployed, cdk: Cdk, assembly: Path, tell: Narrator) -> None:
+    """What is kept on purpose is all that is left."""
+    name = fleet.settings.fleet_name
+    kept = {
+        f"bucket: {fleet.output('store', 'BucketName')}": "the published model; costs its storage",
+        f"parameter: {names.lever_parameter(name)}": "the lever, so that no new deploy undoes a failover; free",
+        f"parameter: {names.state_parameter(name)}": "the watchdog's state; free",
+    }
+    with tell.step("cdk destroy: everything"):
+        cdk.destroy(assembly)
+    left = inventory.listing(fleet.aws)
+    acts.must(left == set(kept), f"after destroy only {sorted(kept)} are left, but {sorted(left)}")
+    tell.fact("Left by listing, all of it on purpose:")
+    for item, why in kept.items():
+        tell.fact(f"  {item} ({why})")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

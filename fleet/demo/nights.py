@@ -1,0 +1,72 @@
+"""The recorded times of two nights, read from the histories that the project holds. What was not recorded says so."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+HISTORIES = Path(__file__).parent.parent / "drills" / "histories"
+
+
+@dataclass(frozen=True)
+class ShortNight:
+    """28 July 2026: the market held a replacement back for minutes, and grace was right to wait."""
+
+    gone: datetime
+    launched: datetime
+    serving: datetime
+    alarm: datetime
+    ok: datetime
+
+
+@dataclass(frozen=True)
+class Drought:
+    """22 July 2026: no spot to be had, failover to on-demand."""
+
+    gone: datetime
+    alarm: datetime
+    failover: datetime
+    launched: datetime
+    serving: datetime
+
+
+def short_night() -> ShortNight:
+    """The seventh reclaim of the second history."""
+    raw = _read("2026-07-27-seven-reclaims-in-21-hours")
+    alarm = _alarm(raw, "ALARM")
+    return ShortNight(
+        gone=_market(raw, "no_healthy_target_from"),
+        launched=alarm - timedelta(minutes=raw["outcome"]["instance_age_at_alarm_minutes"]),
+        serving=datetime.fromisoformat(raw["outcome"]["healthy_target_about"]),
+        alarm=alarm,
+        ok=_alarm(raw, "OK"),
+    )
+
+
+def drought() -> Drought:
+    """The second reclaim of the first history."""
+    raw = _read("2026-07-21-four-reclaims-in-48-hours")
+    alarm = _alarm(raw, "ALARM")
+    failover = datetime.fromisoformat(raw["outcome"]["failovers"][0])
+    gone = _market(raw, "refuses_from")
+    return Drought(
+        gone=gone,
+        alarm=alarm,
+        failover=failover,
+        launched=alarm + timedelta(seconds=raw["outcome"]["on_demand_launch_after_alarm_seconds"][0]),
+        serving=gone + timedelta(minutes=raw["outcome"]["degraded_minutes_per_drought"]),
+    )
+
+
+def _read(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((HISTORIES / f"{name}.json").read_text())
+    return found
+
+
+def _alarm(raw: dict[str, Any], state: str) -> datetime:
+    return datetime.fromisoformat(next(item["at"] for item in raw["alarm"] if item["state"] == state))
+
+
+def _market(raw: dict[str, Any], event: str) -> datetime:
+    return datetime.fromisoformat(next(item["at"] for item in raw["market"] if item["event"] == event))
