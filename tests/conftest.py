@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tests import synth
-from tests.embedded_fleet import deployed, live, logs, pytest_collection_modifyitems
+from tests.embedded_fleet import deployed, live, pytest_collection_modifyitems
 
-__all__ = ["deployed", "live", "logs", "pytest_collection_modifyitems"]  # pytest finds them here
+__all__ = ["deployed", "live", "pytest_collection_modifyitems"]  # pytest finds them here
 
 # Everything that a setting can switch on, at once: the other branch of each stack.
 OTHER_SETTINGS = {

@@ -12,11 +12,11 @@
 stays there. A box's own calls: `live.aws.environment(role=live.role("group", "BoxRole"))`. All tests that use these
 fixtures run in one worker (the hook below puts them into one group), or each worker would deploy its own.
 
-With REQUEST_LOGS set (`make test` does), every copy's request log stays below that folder for the permission check.
+With REQUEST_LOGS set (`make test` does), `deployed` also writes down there what its roles may do: `tests.permissions`
+compares that with the calls of the whole run.
 """
 
 import os
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,6 +25,7 @@ import pytest
 from fleet import embedded, names, validation
 from fleet.embedded import assembly as cloud_assembly
 from fleet.embedded.deployed import Deployed, fill_store
+from tests.permissions import save_roles
 
 ON_EMBEDDED = {"deployed", "live"}
 
@@ -37,16 +38,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where request logs go."""
-    wanted = os.environ.get("REQUEST_LOGS")
-    return Path(wanted).absolute() if wanted else tmp_path_factory.mktemp("requests")
-
-
-@pytest.fixture(scope="session")
-def deployed(assembly: Path, logs: Path) -> Iterator[Deployed]:
+def deployed(assembly: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """The fleet on an embedded AWS, in service; for reading only."""
-    with embedded.server(logs / "deployed") as aws:
+    with embedded.server(tmp_path_factory.mktemp("deployed")) as aws:
         fleet = Deployed(aws, validation.load())
         cloud_assembly.bootstrap(aws)
         for stack in cloud_assembly.stacks(assembly):
@@ -54,12 +48,14 @@ def deployed(assembly: Path, logs: Path) -> Iterator[Deployed]:
                 fill_store(fleet)
             cloud_assembly.deploy(aws, assembly, stack)
         aws.control("settle")
+        if folder := os.environ.get("REQUEST_LOGS"):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            save_roles(fleet, Path(folder))
         yield fleet
 
 
 @pytest.fixture
-def live(deployed: Deployed, logs: Path, request: pytest.FixtureRequest) -> Iterator[Deployed]:
+def live(deployed: Deployed, tmp_path: Path) -> Iterator[Deployed]:
     """A copy of the deployed fleet that the test may change as it likes."""
-    name = re.sub(r"[^\w.-]+", "-", request.node.nodeid)[-120:]
-    with deployed.aws.fork(logs / name) as copy:
+    with deployed.aws.fork(tmp_path / "aws") as copy:
         yield deployed.on(copy)

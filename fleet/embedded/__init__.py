@@ -13,10 +13,12 @@ It answers "do template, permissions, zip and CLI work?". What happens over time
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import urllib.error
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -97,6 +99,7 @@ class Aws:
             yield copy
         finally:
             copy.control("stop")
+            copy._collect()
         copy.check()
 
     def check(self) -> None:
@@ -105,6 +108,13 @@ class Aws:
         if broken:
             calls = ", ".join(sorted({f"{line['service']}:{line['action']}" for line in broken}))
             raise EmbeddedError(f"{len(broken)} requests ended in a 500: {calls}\n{broken[0]['error'][-1500:]}")
+
+    def _collect(self) -> None:
+        """Keep the request log in the folder REQUEST_LOGS, if that is set: `make test` checks permissions over all."""
+        if folder := os.environ.get("REQUEST_LOGS"):
+            target = Path(folder, f"{uuid.uuid4().hex}.jsonl")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.log_dir / "requests.jsonl", target)
 
     def _keys(self, role: str | None) -> dict[str, str]:
         if role is None:
@@ -137,6 +147,7 @@ def server(log_dir: Path, region: str = REGION) -> Iterator[Aws]:
             if process.stdin:
                 process.stdin.close()
             process.wait(timeout=10)
+            aws._collect()
     aws.check()
 
 

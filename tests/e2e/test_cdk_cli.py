@@ -40,10 +40,10 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[World]:
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Everything deployed once, by the CLI."""
     base = tmp_path_factory.mktemp("cdk")
-    with embedded.server(logs / "cdk") as aws:
+    with embedded.server(base / "aws") as aws:
         cdk = Cdk(aws.environment(), base / "cdk.log")
         fleet = Deployed(aws, validation.load())
         world = World(fleet, cdk, base / "cdk.out", base / "cdk.out.user-data")
@@ -59,9 +59,9 @@ def account(tmp_path_factory: pytest.TempPathFactory, logs: Path) -> Iterator[Wo
 
 
 @pytest.fixture
-def world(account: World, logs: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+def world(account: World, tmp_path: Path) -> Iterator[World]:
     """A copy of the deployed account."""
-    with account.fleet.aws.fork(logs / f"cdk-{request.node.name}") as copy:
+    with account.fleet.aws.fork(tmp_path / "aws") as copy:
         yield account.on(copy)
 
 

@@ -1,0 +1,205 @@
+"""Permissions both ways, over the request logs of a whole test run: no call without a grant, no grant without a call.
+
+The last step of `make test`: `python -m tests.permissions build/requests`. That folder holds one log for every embedded
+AWS and copy of it that a test ran (see `fleet.embedded.server`), and `roles.json`: what the synthesized roles may do,
+as deployed, with every reference written out. Exceptions stand below with their reasons; one that no longer excuses
+anything is a finding too.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from fleet.embedded import ACCOUNT, REGION
+from fleet.embedded.deployed import Deployed
+
+ROLES_FILE = "roles.json"
+
+# Box tests boot boxes of a fleet of their own, whose role stands for the synthesized one.
+BOX_ROLE = "BoxRole"
+STANDS_FOR_BOX = "boxes-box"
+BOX_BUCKET = "boxes-models"
+BOX_FLEET = "boxes"
+
+# Operations whose IAM action has another name.
+ACTIONS = {
+    "s3:HeadObject": "s3:GetObject",
+    "s3:HeadBucket": "s3:ListBucket",
+    "s3:ListObjectsV2": "s3:ListBucket",
+    "s3:ListObjects": "s3:ListBucket",
+    "s3:CreateMultipartUpload": "s3:PutObject",
+    "s3:UploadPart": "s3:PutObject",
+    "s3:CompleteMultipartUpload": "s3:PutObject",
+}
+
+DRY_RUN = "AWS tries the launch in the caller's name inside UpdateAutoScalingGroup: no call of its own in any log"
+LOG_DELIVERY = "Lambda delivers the function's log in its name"
+# (logical id of the role begins with, action) -> why there is no call of it here.
+UNCALLED = {
+    ("WatchdogRole", "ec2:RunInstances"): DRY_RUN,
+    ("WatchdogRole", "ec2:CreateTags"): DRY_RUN,
+    ("WatchdogRole", "iam:PassRole"): DRY_RUN,
+    ("WatchdogRole", "ssm:GetParameters on image"): DRY_RUN,
+    ("", "logs:CreateLogStream"): LOG_DELIVERY,
+    ("", "logs:PutLogEvents"): LOG_DELIVERY,
+    (BOX_ROLE, "ssm:UpdateInstanceInformation"): "Session Manager's own agent calls it, not our code",
+    (BOX_ROLE, "ssmmessages:*"): "Session Manager's own agent calls it, not our code",
+}
+
+
+@dataclass(frozen=True)
+class Role:
+    """A synthesized role as deployed."""
+
+    name: str
+    logical_id: str
+    statements: list[dict[str, Any]]
+
+    def grants(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """(action, its statement), one by one."""
+        for statement in self.statements:
+            for action in _listed(statement["Action"]):
+                yield action, statement
+
+
+def save_roles(fleet: Deployed, folder: Path) -> None:
+    """Write down what the fleet's roles may do, for `main`."""
+    iam = fleet.aws.client("iam")
+    cloudformation = fleet.aws.client("cloudformation")
+    roles = []
+    for stack in cloudformation.describe_stacks()["Stacks"]:
+        for item in cloudformation.describe_stack_resources(StackName=stack["StackName"])["StackResources"]:
+            if item["ResourceType"] != "AWS::IAM::Role":
+                continue
+            name = item["PhysicalResourceId"]
+            documents = [
+                iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
+                for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]
+            ]
+            for policy in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
+                version = iam.get_policy(PolicyArn=policy["PolicyArn"])["Policy"]["DefaultVersionId"]
+                found = iam.get_policy_version(PolicyArn=policy["PolicyArn"], VersionId=version)
+                documents.append(found["PolicyVersion"]["Document"])
+            statements = [statement for document in documents for statement in _listed(document["Statement"])]
+            roles.append({"name": name, "logical_id": item["LogicalResourceId"], "statements": statements})
+    bucket = fleet.resource("store", "AWS::S3::Bucket")
+    content = {"fleet": fleet.settings.fleet_name, "bucket": bucket, "roles": roles}
+    (folder / ROLES_FILE).write_text(json.dumps(content, indent=1))
+
+
+def findings(roles: Iterable[Role], calls: Iterable[dict[str, Any]]) -> list[str]:
+    """Calls without a grant, grants without a call, exceptions without use. A call's principal is a role's name."""
+    by_name = {role.name: role for role in roles}
+    used: set[tuple[str, str, str]] = set()
+    found = set()
+    for call in calls:
+        role = by_name.get(call["principal"])
+        if role is None:
+            continue
+        action = _action(call)
+        matching = [statement for granted, statement in role.grants() if fnmatchcase(action, granted)]
+        matching = [statement for statement in matching if _covers(statement, call)]
+        if not matching:
+            found.add(f"call without a grant: {role.logical_id} {action} on {json.dumps(call['resources'])}")
+        used |= {(role.name, action, json.dumps(statement)) for statement in matching}
+    excused: set[tuple[str, str]] = set()
+    for role in by_name.values():
+        for granted, statement in role.grants():
+            if any(
+                name == role.name and fnmatchcase(action, granted) and text == json.dumps(statement)
+                for name, action, text in used
+            ):
+                continue
+            excuse = _excuse(role, granted, statement)
+            if excuse:
+                excused.add(excuse)
+            else:
+                resources = ", ".join(_listed(statement["Resource"]))
+                found.add(f"grant without a call: {role.logical_id} {granted} on {resources}")
+    found |= {f"exception without use: {prefix}* {action}" for prefix, action in UNCALLED.keys() - excused}
+    return sorted(found)
+
+
+def _excuse(role: Role, granted: str, statement: dict[str, Any]) -> tuple[str, str] | None:
+    on_image = any(":parameter/aws/service/" in resource for resource in _listed(statement["Resource"]))
+    name = f"{granted} on image" if on_image else granted
+    for prefix, action in UNCALLED:
+        if role.logical_id.startswith(prefix) and fnmatchcase(name, action):
+            return prefix, action
+    return None
+
+
+def _action(call: dict[str, Any]) -> str:
+    action = f"{call['service']}:{call['action']}"
+    return ACTIONS.get(action, action)
+
+
+def _covers(statement: dict[str, Any], call: dict[str, Any]) -> bool:
+    """Whether the statement's resources and the conditions that a log line can answer include this call."""
+    wanted = statement.get("Condition", {}).get("StringEquals", {}).get("cloudwatch:namespace")
+    if wanted is not None and call["resources"].get("Namespace") not in _listed(wanted):
+        return False
+    patterns = _listed(statement["Resource"])
+    return all(any(fnmatchcase(arn, pattern) for pattern in patterns) for arn in _arns(call))
+
+
+def _arns(call: dict[str, Any]) -> list[str]:
+    """What the call acts on, as far as its log line tells; nothing where the API knows no resource."""
+    resources, here = call["resources"], f"{REGION}:{ACCOUNT}"
+    match call["service"]:
+        case "ssm":
+            names = _listed(resources.get("Names") or resources.get("Name") or [])
+            return [f"arn:aws:ssm:{here}:parameter/{name.lstrip('/')}" for name in names]
+        case "s3":
+            bucket, key = resources.get("Bucket"), resources.get("Key")
+            return [f"arn:aws:s3:::{bucket}/{key}" if key else f"arn:aws:s3:::{bucket}"]
+        case "sns":
+            return [resources["TopicArn"]] if "TopicArn" in resources else []
+        case "autoscaling" if "AutoScalingGroupName" in resources:
+            group = resources["AutoScalingGroupName"]
+            return [f"arn:aws:autoscaling:{here}:autoScalingGroup:0:autoScalingGroupName/{group}"]
+        case "cloudformation":
+            return [f"arn:aws:cloudformation:{here}:stack/{resources['StackName']}/0"]
+        case "logs" if "logGroupName" in resources:
+            stream = resources.get("logStreamName", "")
+            return [f"arn:aws:logs:{here}:log-group:{resources['logGroupName']}:log-stream:{stream}"]
+    return []
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def read(folder: Path) -> tuple[list[Role], list[dict[str, Any]]]:
+    """Roles and calls of a run; the box tests' stand-in becomes the role that it stands for."""
+    raw = json.loads((folder / ROLES_FILE).read_text())
+    roles = [Role(**item) for item in raw["roles"]]
+    box = next(role.name for role in roles if role.logical_id.startswith(BOX_ROLE))
+    calls = []
+    for log in sorted(folder.glob("*.jsonl")):
+        for line in log.read_text().splitlines():
+            if f'"{STANDS_FOR_BOX}"' in line:
+                line = line.replace(STANDS_FOR_BOX, box).replace(BOX_BUCKET, raw["bucket"])
+                line = re.sub(rf"\b{BOX_FLEET}\b", raw["fleet"], line)
+            calls.append(json.loads(line))
+    return roles, calls
+
+
+def main() -> int:
+    """1 where a finding is left."""
+    roles, calls = read(Path(sys.argv[1]))
+    found = findings(roles, calls)
+    own = sum(call["principal"] in {role.name for role in roles} for call in calls)
+    grants = sum(1 for role in roles for _ in role.grants())
+    summary = f"permissions both ways: {own} calls of {len(roles)} roles against {grants} grants, {len(found)} findings"
+    sys.stdout.write("\n".join([*found, summary]) + "\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
