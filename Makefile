@@ -6,9 +6,14 @@ VENV := .venv
 UV := 0.13.9
 export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/node_modules/.bin:$(PATH)
 export PYTHONPATH := $(CURDIR)
+# Nothing on the screen or the wire but the command's own business.
+export CDK_DISABLE_CLI_TELEMETRY := 1
+export CDK_DISABLE_VERSION_CHECK := 1
 
 DEPLOY := $(VENV)/.deploy-ready node_modules/.ready
 DEV := $(VENV)/.dev-ready node_modules/.ready
+REQUESTS := build/requests
+ARGS :=
 
 help: ## list the verbs
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -71,8 +76,26 @@ lint: $(DEV) ## format, lint, types
 	actionlint
 	python -m tests.lint_shell
 
-test: lint box-setup ## everything CI runs
-	pytest -n 2 --dist loadgroup
+test: lint ## everything CI runs
+	rm -rf $(REQUESTS)
+	REQUEST_LOGS=$(REQUESTS) pytest -n 2 --dist loadgroup
+	python -m tests.permissions $(REQUESTS)
+
+# --- the fleet ------------------------------------------------------------------------------------------------
+demo: $(DEV) ## from nothing: the fleet on an AWS inside this machine, robbed of its GPU, recovered
+	@python -m fleet.demo
+
+synth: $(DEPLOY) ## synthesize all stacks into cdk.out, offline
+	cdk list --no-notices
+
+diff: $(DEPLOY) ## what a deploy would change; by change sets, or the lever's own move would not show
+	cdk diff --all --method=change-set --no-notices $(ARGS)
+
+deploy: $(DEPLOY) ## the model store; then, once it is filled, everything else (ARGS go to the CDK CLI)
+	@python -m fleet.sequence deploy $(ARGS)
+
+destroy: $(DEPLOY) ## delete every stack; names what is kept and what still costs money
+	@python -m fleet.sequence destroy $(ARGS)
 
 bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (hours; see --help)
 	python -m fleet.drills.bounds
@@ -86,4 +109,8 @@ bench-boot: $(DEV) box-setup ## restore, boot graph, notice and agent, measured 
 constraints: ## pin what the requirements pull in
 	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
 
-.PHONY: help setup lint test drill thresholds pictures bench-drills bench-policy constraints box-setup test-box bench-boot
+# --- measures -------------------------------------------------------------------------------------------------
+bench: $(filter-out bench-policy,$(shell sed -nE 's/^(bench-[a-z]+):.*/\1/p' $(MAKEFILE_LIST))) ## every measure but the one that takes hours
+
+# Every verb is a name, not a file.
+.PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(MAKEFILE_LIST))

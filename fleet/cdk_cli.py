@@ -16,6 +16,11 @@ ROOT = Path(__file__).parent.parent
 QUIET = {"CDK_DISABLE_CLI_TELEMETRY": "1", "CDK_DISABLE_VERSION_CHECK": "1"}
 
 
+def program() -> list[str]:
+    """The locked CLI on the Node of the virtual environment."""
+    return [str(ROOT / ".venv/bin/node"), str(ROOT / "node_modules/aws-cdk/bin/cdk")]
+
+
 class CdkError(Exception):
     """A CLI command failed; the message holds the end of what it said."""
 
@@ -55,12 +60,12 @@ class Cdk:
         environment = {
             **os.environ,
             **QUIET,
-            "PATH": f"{ROOT / '.venv/bin'}:{ROOT / 'node_modules/.bin'}:{os.environ['PATH']}",
+            "PATH": f"{ROOT / '.venv/bin'}:{os.environ['PATH']}",
             "PYTHONPATH": str(ROOT),
             **self.environment,
         }
         done = subprocess.run(  # noqa: S603  (our own arguments)
-            ["cdk", *arguments, "--no-notices", "--no-color"],  # noqa: S607  (the locked one, by PATH above)
+            [*program(), *arguments, "--no-notices", "--no-color"],
             cwd=cwd,
             env=environment,
             stdout=subprocess.PIPE,
