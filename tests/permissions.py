@@ -85,7 +85,7 @@ def save_roles(fleet: Deployed, folder: Path) -> None:
                 version = iam.get_policy(PolicyArn=policy["PolicyArn"])["Policy"]["DefaultVersionId"]
                 found = iam.get_policy_version(PolicyArn=policy["PolicyArn"], VersionId=version)
                 documents.append(found["PolicyVersion"]["Document"])
-            statements = [statement for document in documents for statement in _listed(document["Statement"])]
+            statements = [statement for document in documents for statement in _statements(document)]
             roles.append({"name": name, "logical_id": item["LogicalResourceId"], "statements": statements})
     bucket = fleet.resource("store", "AWS::S3::Bucket")
     content = {"fleet": fleet.settings.fleet_name, "bucket": bucket, "roles": roles}
@@ -169,6 +169,12 @@ def _arns(call: dict[str, Any]) -> list[str]:
             stream = resources.get("logStreamName", "")
             return [f"arn:aws:logs:{here}:log-group:{resources['logGroupName']}:log-stream:{stream}"]
     return []
+
+
+def _statements(document: Any) -> list[dict[str, Any]]:
+    while isinstance(document, str):  # moto answers some policies encoded once more
+        document = json.loads(document)
+    return _listed(document["Statement"])
 
 
 def _listed(value: Any) -> list[Any]:

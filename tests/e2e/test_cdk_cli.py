@@ -5,7 +5,10 @@ deploy with a new stack tag all keep it. A copy of the app with a literal 0 in t
 """
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +66,13 @@ def world(account: World, tmp_path: Path) -> Iterator[World]:
     """A copy of the deployed account."""
     with account.fleet.aws.fork(tmp_path / "aws") as copy:
         yield account.on(copy)
+
+
+def sequence(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What `make deploy` and `make destroy` run."""
+    environment = {**os.environ, **world.cdk.environment}
+    command = [sys.executable, "-m", "fleet.sequence", *arguments]
+    return subprocess.run(command, cwd=cdk_cli.ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def flip(fleet: Deployed, percentage: int) -> None:
@@ -153,5 +163,19 @@ def test_destroy_leaves_what_is_kept_on_purpose_and_nothing_else(world: World) -
         f"parameter: {names.state_parameter(FLEET)}",
     }
     assert kept < inventory.listing(world.fleet.aws)
-    world.cdk.destroy(world.assembly)
+    told = sequence(world, "destroy", "--force", "--app", str(world.assembly))
     assert inventory.listing(world.fleet.aws) == kept
+    for item in kept:
+        assert item.split(": ")[1] in told.stdout
+    assert "$0.00 a month" in told.stdout
+
+
+def test_make_deploy_stops_at_an_empty_store_and_names_the_next_command(world: World) -> None:
+    model = world.fleet.settings.model
+    bucket = world.fleet.output("store", "BucketName")
+    world.fleet.aws.client("s3").delete_object(Bucket=bucket, Key=model.gguf.key)
+    told = sequence(world, "deploy", "--require-approval=never")
+    assert told.returncode == 2
+    assert model.gguf.key in told.stderr
+    assert "fleetctl publish" in told.stderr
+    assert "Traceback" not in told.stderr
