@@ -10,14 +10,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-import boto3
-from botocore.exceptions import ClientError
-
-from fleet import names, validation
+from fleet import names, publish, validation
 from fleet.cdk_cli import ROOT, program
 from fleet.errors import UserError, exit_with
+from fleet.ops.aws import Aws
+from fleet.ops.errors import OperatorError
 from fleet.settings import Settings
-from lambdas.resources.require_artifacts import exists
 
 ASSEMBLY = "cdk.out"
 S3_USD_PER_GB_MONTH = 0.023  # S3 Standard, us-east-2, July 2026
@@ -31,7 +29,8 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     """Synthesize once; store, check, rest."""
     _cdk("list", "--output", ASSEMBLY)
     _cdk("deploy", "--app", ASSEMBLY, names.stack(settings.fleet_name, "store"), *arguments)
-    missing = missing_artifacts(settings)
+    aws = Aws(settings.region)
+    missing = publish.missing(aws, publish.store_bucket(aws, settings.fleet_name), settings)
     if missing:
         raise StoreEmptyError(
             f"The model store lacks {', '.join(missing)}.\n"
@@ -40,49 +39,26 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     _cdk("deploy", "--app", ASSEMBLY, "--all", "--concurrency=4", *arguments)
 
 
-def missing_artifacts(settings: Settings) -> list[str]:
-    """Keys that the settings name and the store does not hold."""
-    bucket = _bucket(settings)
-    s3 = boto3.client("s3", region_name=settings.region)
-    model = settings.model
-    keys = [artifact.key for artifact in (model.engine, model.gguf, model.modelfile)]
-    return [key for key in keys if not exists(s3, bucket, key)]
-
-
 def destroy(settings: Settings, arguments: Sequence[str]) -> None:
     """Delete every stack; say what stays."""
-    bucket = _bucket(settings)
+    aws = Aws(settings.region)
+    bucket = publish.store_bucket(aws, settings.fleet_name)
     _cdk("destroy", "--all", *arguments)
-    sys.stdout.write("\n".join(("Kept on purpose:", *kept(settings, bucket))) + "\n")
+    sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings, bucket))) + "\n")
 
 
-def kept(settings: Settings, bucket: str) -> list[str]:
+def kept(aws: Aws, settings: Settings, bucket: str) -> list[str]:
     """What still stands of the fleet, by listing, with what it costs and the command that removes it."""
-    lines = []
-    s3 = boto3.client("s3", region_name=settings.region)
-    pages = s3.get_paginator("list_object_versions").paginate(Bucket=bucket)
-    size = sum(version["Size"] for page in pages for version in page.get("Versions", []))
+    size = sum(version["Size"] for version in aws.items("s3", "ListObjectVersions", "Versions", Bucket=bucket))
     gigabytes = size / 1e9
-    lines.append(
-        f"  s3://{bucket}: {gigabytes:.1f} GB, about ${gigabytes * S3_USD_PER_GB_MONTH:.2f} a month until you empty "
-        f"and delete it (aws s3 rb --force s3://{bucket})"
-    )
-    ssm = boto3.client("ssm", region_name=settings.region)
     wanted = [names.lever_parameter(settings.fleet_name), names.state_parameter(settings.fleet_name)]
-    found = ssm.get_parameters(Names=wanted)["Parameters"]
-    lines += [f"  {item['Name']} = {item['Value']}: free; a new deploy goes on from it" for item in found]
-    lines.append("  CDKToolkit, the account's own CDK bucket and roles: cents a month, shared with every CDK app")
-    return lines
-
-
-def _bucket(settings: Settings) -> str:
-    stack = names.stack(settings.fleet_name, "store")
-    cloudformation = boto3.client("cloudformation", region_name=settings.region)
-    try:
-        outputs = cloudformation.describe_stacks(StackName=stack)["Stacks"][0]["Outputs"]
-    except ClientError as error:
-        raise UserError(f"{stack} cannot be read: {error.response['Error']['Message']}") from None
-    return str(next(item["OutputValue"] for item in outputs if item["OutputKey"] == names.OUTPUT_BUCKET))
+    found = aws.call("ssm", "GetParameters", Names=wanted)["Parameters"]
+    return [
+        f"  s3://{bucket}: {gigabytes:.1f} GB, about ${gigabytes * S3_USD_PER_GB_MONTH:.2f} a month until you empty "
+        "and delete it, with all versions, in the S3 console",
+        *(f"  {item['Name']}: free; a new deploy goes on from it" for item in found),
+        "  CDKToolkit, the account's own CDK bucket and roles: cents a month, shared with every CDK app",
+    ]
 
 
 def _cdk(*arguments: str) -> None:
@@ -100,6 +76,9 @@ def main() -> None:
         {"deploy": deploy, "destroy": destroy}[verb](validation.load(), arguments)
     except UserError as error:
         exit_with(error)
+    except OperatorError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.code)
 
 
 if __name__ == "__main__":

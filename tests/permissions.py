@@ -172,9 +172,7 @@ def _arns(call: dict[str, Any]) -> list[str]:
 
 
 def _statements(document: Any) -> list[dict[str, Any]]:
-    while isinstance(document, str):  # moto answers some policies encoded once more
-        document = json.loads(document)
-    return _listed(document["Statement"])
+    return _listed((json.loads(document) if isinstance(document, str) else document)["Statement"])
 
 
 def _listed(value: Any) -> list[Any]:

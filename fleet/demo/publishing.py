@@ -1,14 +1,23 @@
-"""Publishes the demo's tiny model."""
+"""Publishes the demo's tiny model with the operator's own command, `fleetctl publish`."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+from fleet import cdk_cli
 from fleet.demo import artifacts
+from fleet.demo.acts import DemoError
 from fleet.embedded.deployed import Deployed
 
 
 def publish(fleet: Deployed, folder: Path) -> None:
-    """Put the three source files where the settings say."""
-    model = fleet.settings.model
-    bucket = fleet.output("store", "BucketName")
-    for name, path in artifacts.write(folder).items():
-        fleet.aws.client("s3").put_object(Bucket=bucket, Key=getattr(model, name).key, Body=path.read_bytes())
+    """Run the command in a process of its own, as an operator does."""
+    files = [text for name, path in artifacts.write(folder).items() for text in (f"--{name}", str(path))]
+    command = [sys.executable, "-c", "from fleet.cli import main; main()", "publish", *files]
+    environment = {**os.environ, **fleet.aws.environment()}
+    done = subprocess.run(  # noqa: S603  (our own command)
+        command, cwd=cdk_cli.ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise DemoError(f"fleetctl publish ended with {done.returncode}:\n{done.stderr}")

@@ -23,18 +23,17 @@ IMAGE = "ami-12c6146b"  # one that moto knows
 KEPT = {"Retain", "RetainExceptOnCreate"}
 
 
-def references(node: Any) -> set[str]:
+def references(node: Any, *, kinds: tuple[str, ...] = ("Ref", "Fn::GetAtt")) -> set[str]:
     """Logical ids that a piece of template refers to."""
     if isinstance(node, list):
-        return set().union(*map(references, node))
+        return set().union(*(references(item, kinds=kinds) for item in node))
     if not isinstance(node, dict):
         return set()
-    found = set().union(*map(references, node.values()))
-    if "Ref" in node:
-        found.add(node["Ref"])
-    if "Fn::GetAtt" in node:
-        target = node["Fn::GetAtt"]
-        found.add(target[0] if isinstance(target, list) else target.split(".")[0])
+    found = set().union(*(references(item, kinds=kinds) for item in node.values()))
+    for kind in kinds:
+        target = node.get(kind)
+        if isinstance(target, str | list):
+            found.add(target[0] if isinstance(target, list) else target.split(".")[0])
     return found
 
 
@@ -85,12 +84,15 @@ def build_resource_diff(
     diff: dict[str, list[str]] = original(resources, template, parameters)
     modified = [name for name in diff["Modify"] if new[name]["Properties"] != old[name]["Properties"]]
     retagged = getattr(resources, "new_tags", False)
-    changed = moved_parameters(resources, template, parameters)
-    changed |= {name for name in modified if new[name]["Type"] in PASSES_CHANGES_ON}
+    moved = moved_parameters(resources, template, parameters)
+    passing = {name for name in modified if new[name]["Type"] in PASSES_CHANGES_ON}
     for name, resource in new.items():
         if name not in old or name in modified:
             continue
-        if references(resource["Properties"]) & changed or (retagged and resource["Type"] in REWRITTEN_BY_TAGS):
+        properties = resource["Properties"]
+        # An update in place leaves the id as it is: who refers to that alone sees no change.
+        touched = references(properties) & moved or references(properties, kinds=("Fn::GetAtt",)) & passing
+        if touched or (retagged and resource["Type"] in REWRITTEN_BY_TAGS):
             modified.append(name)
     return {**diff, "Modify": [name for name in in_order(new) if name in modified]}
 
@@ -139,19 +141,25 @@ def _forget_exports(stack: models.Stack) -> None:
     stack.output_map = parsing.OutputMap(stack.resource_map, {}, stack.stack_id)
 
 
-@extend(models.Stack, "create_resources")
-def create_resources(original: Any, stack: models.Stack) -> None:
-    """A failed creation is rolled back and says why."""
+@extend(models.CloudFormationBackend, "create_stack")
+def create_stack(original: Any, backend: models.CloudFormationBackend, **kwargs: Any) -> models.Stack:
+    """A failed creation is rolled back and says why; a template that is refused leaves no stack."""
+    before = set(backend.stacks)
     try:
-        original(stack)
+        created: models.Stack = original(backend, **kwargs)
     except Exception as error:
+        begun = [stack for stack_id, stack in backend.stacks.items() if stack_id not in before]
+        if not begun:
+            raise
         traceback.print_exc()
-        stack._add_stack_event("CREATE_FAILED", resource_status_reason=_reason(error))
-        stack._add_stack_event("ROLLBACK_IN_PROGRESS")
-        stack.resource_map.delete()
-        _forget_exports(stack)
-        stack._add_stack_event("ROLLBACK_COMPLETE")
-        stack.status = "ROLLBACK_COMPLETE"
+        created = begun[0]
+        created._add_stack_event("CREATE_FAILED", resource_status_reason=_reason(error))
+        created._add_stack_event("ROLLBACK_IN_PROGRESS")
+        created.resource_map.delete()
+        _forget_exports(created)
+        created._add_stack_event("ROLLBACK_COMPLETE")
+        created.status = "ROLLBACK_COMPLETE"
+    return created
 
 
 @extend(models.Stack, "update")

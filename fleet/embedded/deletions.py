@@ -1,10 +1,9 @@
-"""Deletions that moto's CloudFormation leaves out: gateways and route tables (the VPC's own then fails), policies."""
+"""Deletions that moto's CloudFormation leaves out: internet gateways and route tables (the VPC's own then fails)."""
 
 from typing import Any
 
 from moto.ec2.models.internet_gateways import InternetGateway
 from moto.ec2.models.route_tables import RouteTable
-from moto.iam.models import ManagedPolicy
 
 from fleet.embedded.loopback import client
 
@@ -23,10 +22,5 @@ def _delete_route_table(table: Any, account: str, region: str) -> None:
     ec2.delete_route_table(RouteTableId=table.id)
 
 
-def _delete_policy(policy: Any, account: str, region: str) -> None:
-    client("iam", region).delete_policy(PolicyArn=policy.arn)
-
-
 InternetGateway.delete = _delete_gateway  # type: ignore[attr-defined]
 RouteTable.delete = _delete_route_table  # type: ignore[attr-defined]
-ManagedPolicy.delete = _delete_policy  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ MODULES = (
     "resources",
     "custom_resources",
     "deletions",
+    "roles",
     "balancer",
     "group",
     "group_calls",

@@ -1,0 +1,27 @@
+"""Roles and policies from templates: managed policies attached and deleted, inline ones kept as JSON."""
+
+import json
+from typing import Any
+
+from moto.iam.models import ManagedPolicy, Role, iam_backends
+
+from fleet.embedded.loopback import client
+from fleet.embedded.patching import extend
+
+
+@extend(Role, "create_from_cloudformation_json")
+def create(original: Any, cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any) -> Any:
+    """A role with its managed policies attached, and inline ones that GetRolePolicy answers as IAM does."""
+    role = original(cls, name, template, account, region, **kwargs)
+    for arn in template["Properties"].get("ManagedPolicyArns", []):
+        iam_backends[account]["aws"].attach_role_policy(arn, role.name)
+    for policy, document in role.policies.items():
+        role.policies[policy] = document if isinstance(document, str) else json.dumps(document)
+    return role
+
+
+def _delete(policy: Any, account: str, region: str) -> None:
+    client("iam", region).delete_policy(PolicyArn=policy.arn)
+
+
+ManagedPolicy.delete = _delete  # type: ignore[attr-defined]
