@@ -1,9 +1,9 @@
-"""Roles and policies from templates: managed policies attached and deleted, inline ones kept as JSON."""
+"""Policies from templates: inline ones kept as JSON (moto keeps Python's own notation), managed ones deleted."""
 
 import json
 from typing import Any
 
-from moto.iam.models import ManagedPolicy, Role, iam_backends
+from moto.iam.models import ManagedPolicy, Role
 
 from fleet.embedded.loopback import client
 from fleet.embedded.patching import extend
@@ -11,10 +11,8 @@ from fleet.embedded.patching import extend
 
 @extend(Role, "create_from_cloudformation_json")
 def create(original: Any, cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any) -> Any:
-    """A role with its managed policies attached, and inline ones that GetRolePolicy answers as IAM does."""
+    """A role whose inline policies GetRolePolicy answers as IAM does."""
     role = original(cls, name, template, account, region, **kwargs)
-    for arn in template["Properties"].get("ManagedPolicyArns", []):
-        iam_backends[account]["aws"].attach_role_policy(arn, role.name)
     for policy, document in role.policies.items():
         role.policies[policy] = document if isinstance(document, str) else json.dumps(document)
     return role
