@@ -76,7 +76,7 @@ lint: $(DEV) ## format, lint, types
 	actionlint
 	python -m tests.lint_shell
 
-test: lint ## everything CI runs
+test: lint box-setup ## everything CI runs
 	rm -rf $(REQUESTS)
 	REQUEST_LOGS=$(REQUESTS) pytest -n 2 --dist loadgroup
 
