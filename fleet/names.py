@@ -32,6 +32,11 @@ def watchdog_function(fleet: str) -> str:
     return f"{fleet}-watchdog"
 
 
+def watchdog_log_group(fleet: str) -> str:
+    """Log group with the watchdog's decision records."""
+    return f"/aws/lambda/{watchdog_function(fleet)}"
+
+
 def no_healthy_target_alarm(fleet: str) -> str:
     """Alarm that wakes the watchdog."""
     return f"{fleet}-no-healthy-target"

@@ -71,12 +71,14 @@ def python_function(
     timeout_seconds: int,
     memory_mib: int = 128,
     environment: Mapping[str, str] | None = None,
+    log_group_name: str | None = None,
     **options: Any,
 ) -> lambda_.Function:
     """A function whose role holds `grants` and leave to write its own log, nothing else; `options` as Function's."""
     log = logs.LogGroup(
         scope,
         f"{name}Log",
+        log_group_name=log_group_name,
         retention=logs.RetentionDays.THREE_MONTHS,
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )

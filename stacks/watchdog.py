@@ -72,6 +72,7 @@ class WatchdogStack(Room):
             self,
             "Watchdog",
             function_name=names.watchdog_function(self._settings.fleet_name),
+            log_group_name=names.watchdog_log_group(self._settings.fleet_name),
             package=WATCHDOG,
             handler=HANDLER,
             description="Flips the fleet between spot and on-demand, and says so",

@@ -19,7 +19,7 @@ from fleet.embedded.patching import extend
 PASSES_CHANGES_ON = {"AWS::EC2::LaunchTemplate"}
 # A stack tag is passed on by updating the resource with all its properties, written values included.
 REWRITTEN_BY_TAGS = {"AWS::SSM::Parameter", "AWS::AutoScaling::AutoScalingGroup"}
-IMAGE = "ami-12c6146b"  # one that moto knows
+IMAGE = "ami-04681a1dbd79675a5"  # one that moto knows
 KEPT = {"Retain", "RetainExceptOnCreate"}
 
 

@@ -14,6 +14,7 @@ MODULES = (
     "lambdas",
     "events",
     "capacity",
+    "operator",
 )
 
 

@@ -168,6 +168,7 @@ def launch(original: Any, group: Any, _count: int, tags: dict[str, str]) -> None
         original(group, 1, tags)
         state = group.instance_states[-1]
         state.instance.lifecycle = SPOT if purchase == SPOT else None
+        state.instance_type = state.instance.instance_type = _first_pool(group) or state.instance.instance_type
         state.version = group.launch_template_version
         overrides = (group.mixed_instances_policy or {}).get("LaunchTemplate", {}).get("Overrides", [])
         if overrides:  # the first pool always: which one a market sells is no business of ours
@@ -175,6 +176,13 @@ def launch(original: Any, group: Any, _count: int, tags: dict[str, str]) -> None
         if _hold["launches"]:
             state.lifecycle_state = "Pending:Wait"
         _record(group, "Successful", f"Launching a new EC2 instance: {state.instance.id}")
+
+
+def _first_pool(group: Any) -> str | None:
+    """The type that is launched: the first of the policy's overrides (moto knows only the template's own)."""
+    overrides = ((group.mixed_instances_policy or {}).get("LaunchTemplate") or {}).get("Overrides") or [{}]
+    found: str | None = overrides[0].get("InstanceType")
+    return found
 
 
 @extend(Group, "set_desired_capacity")

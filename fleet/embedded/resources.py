@@ -121,8 +121,9 @@ def _remove_schedule(region: str, name: str, properties: Properties) -> None:
     client("scheduler", region).delete_schedule(Name=name)
 
 
-def _put_document(region: str, name: str, properties: Properties) -> None:
+def _put_document(region: str, name: str, properties: Properties) -> str:
     ssm = client("ssm", region)
+    name = properties.get("Name", name)
     content = json.dumps(properties["Content"])
     try:
         ssm.create_document(Name=name, Content=content, DocumentType=properties["DocumentType"], DocumentFormat="JSON")
@@ -130,6 +131,7 @@ def _put_document(region: str, name: str, properties: Properties) -> None:
         version = ssm.update_document(Name=name, Content=content, DocumentVersion="$LATEST")
         number = version["DocumentDescription"]["DocumentVersion"]
         ssm.update_document_default_version(Name=name, DocumentVersion=number)
+    return name
 
 
 def _remove_document(region: str, name: str, properties: Properties) -> None:

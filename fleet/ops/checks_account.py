@@ -14,7 +14,7 @@ QUOTA_ON_DEMAND = "L-DB2E81BA"  # "Running On-Demand G and VT instances", vCPUs
 UNRESERVED_FLOOR = 100
 
 # Service-linked roles, the service that creates each, and what fails without it.
-_LINKED_ROLES = {
+LINKED_ROLES = {
     "AWSServiceRoleForAutoScaling": "autoscaling.amazonaws.com",
     "AWSServiceRoleForEC2Spot": "spot.amazonaws.com",
     "AWSServiceRoleForElasticLoadBalancing": "elasticloadbalancing.amazonaws.com",
@@ -97,7 +97,7 @@ def lambda_concurrency(ground: Ground) -> Finding:
 def linked_roles(ground: Ground) -> Finding:
     """Whether the roles that AWS's own services act through exist."""
     missing = []
-    for role, service in _LINKED_ROLES.items():
+    for role, service in LINKED_ROLES.items():
         try:
             ground.aws.call("iam", "GetRole", RoleName=role)
         except MissingError:
@@ -107,7 +107,7 @@ def linked_roles(ground: Ground) -> Finding:
             f"aws iam create-service-linked-role --aws-service-name {service}" for _, service in missing
         )
         return warned(f"missing: {', '.join(role for role, _ in missing)}; a deploy makes them if it can", commands)
-    return passed(", ".join(_LINKED_ROLES))
+    return passed(", ".join(LINKED_ROLES))
 
 
 def ebs_key(ground: Ground) -> Finding:

@@ -184,10 +184,11 @@ def lever(ground: Ground) -> Finding:
 def watchdog_role(ground: Ground) -> Finding:
     """Whether the function's own role can make the call that matters: the flip, with all that AWS checks inside it."""
     function = ground.function
-    if function is None:
+    group = ground.group if function else None
+    if function is None or group is None:
         return passed(f"{NOT_DEPLOYED} (the app grants it; the tests hold the grants to the calls)")
     denied = []
-    for action, question in _flip_questions(ground, function).items():
+    for action, question in _flip_questions(ground, function, group).items():
         verdicts = ground.aws.call(
             "iam", "SimulatePrincipalPolicy", PolicySourceArn=function["Role"], ActionNames=[action], **question
         )["EvaluationResults"]
@@ -201,28 +202,26 @@ def watchdog_role(ground: Ground) -> Finding:
     return passed("the role may flip the group (policy simulation); `fleetctl probe` sends the real call")
 
 
-def _flip_questions(ground: Ground, function: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _flip_questions(ground: Ground, function: dict[str, Any], group: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """What to ask IAM's simulator, by action: resource and context as AWS would check them in the flip."""
-    settings, aws = ground.settings, ground.aws
-    group = ground.group or {}
+    settings = ground.settings
     account = function["FunctionArn"].split(":")[4]
-    policy = group.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification", {})
-    template = f"arn:aws:ec2:{settings.region}:{account}:launch-template/{policy.get('LaunchTemplateId')}"
+    specification = group["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]
+    template = f"arn:aws:ec2:{settings.region}:{account}:launch-template/{specification['LaunchTemplateId']}"
     instance = f"arn:aws:ec2:{settings.region}:{account}:instance/*"
-    profile_role = _box_role(aws, policy)
 
     def entry(key: str, value: str, kind: str = "string") -> dict[str, Any]:
         return {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": kind}
 
     return {
-        "autoscaling:UpdateAutoScalingGroup": {"ResourceArns": [group.get("AutoScalingGroupARN", "*")]},
+        "autoscaling:UpdateAutoScalingGroup": {"ResourceArns": [group["AutoScalingGroupARN"]]},
         "ec2:RunInstances": {
             "ResourceArns": [instance],
             "ContextEntries": [entry("ec2:LaunchTemplate", template), entry("ec2:InstanceType", settings.pools[0])],
         },
         "ec2:CreateTags": {"ResourceArns": [instance], "ContextEntries": [entry("ec2:CreateAction", "RunInstances")]},
         "iam:PassRole": {
-            "ResourceArns": [profile_role],
+            "ResourceArns": [_box_role(ground.aws, specification)],
             "ContextEntries": [entry("iam:PassedToService", "ec2.amazonaws.com")],
         },
         "ssm:PutParameter": {
@@ -233,13 +232,13 @@ def _flip_questions(ground: Ground, function: dict[str, Any]) -> dict[str, dict[
     }
 
 
-def _box_role(aws: Any, policy: dict[str, Any]) -> str:
+def _box_role(aws: Any, specification: dict[str, Any]) -> str:
     """The role that boxes get: what the flip passes on."""
     data = aws.call(
         "ec2",
         "DescribeLaunchTemplateVersions",
-        LaunchTemplateId=policy["LaunchTemplateId"],
-        Versions=[policy["Version"]],
+        LaunchTemplateId=specification["LaunchTemplateId"],
+        Versions=[specification["Version"]],
     )["LaunchTemplateVersions"][0]["LaunchTemplateData"]
     profile = data["IamInstanceProfile"]
     name = profile.get("Name") or profile["Arn"].split("/")[-1]

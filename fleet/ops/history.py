@@ -82,9 +82,8 @@ class Life:
 def read(settings: Settings, aws: Aws, since: datetime, until: datetime) -> Sources:
     """Everything since a time, to the last page."""
     fleet = settings.fleet_name
-    function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
     decided, activities, alarms, stages, living = aws.together(
-        lambda: observe.decisions(aws, function, since, pages=None),
+        lambda: observe.decisions(aws, fleet, since, pages=None),
         lambda: tuple(_activities(aws, fleet, since)),
         lambda: tuple(_alarms(aws, fleet, since, until)),
         lambda: tuple(_stages(aws, fleet, since)),

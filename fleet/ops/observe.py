@@ -10,8 +10,10 @@ from typing import Any
 
 from fleet import names
 from fleet.ops.aws import Aws
+from fleet.ops.errors import MissingError
 from fleet.settings import Settings
 from lambdas.watchdog.aws import AwsCloud
+from lambdas.watchdog.cloud import GoneError, Group
 from lambdas.watchdog.state import State, StateError, loads
 from lambdas.watchdog.world import World
 
@@ -31,6 +33,14 @@ class OperatorCloud(AwsCloud):
             remaining_seconds=lambda: float("inf"),
         )
         self._aws = aws
+
+    def group(self) -> Group:
+        try:
+            return super().group()
+        except GoneError as error:
+            raise MissingError(
+                str(error), "check `fleet_name` and `region` in cdk.json; `make deploy` makes it"
+            ) from None
 
     def _call(self, service: str, operation: str, **request: Any) -> dict[str, Any]:
         return self._aws.call(service, self._api_name(service, operation), **request)
@@ -73,7 +83,7 @@ def look(settings: Settings, aws: Aws) -> View:
         cloud.target_health,
         cloud.stack_in_progress,
         cloud.refreshes,
-        functools.partial(decisions, aws, function),
+        functools.partial(decisions, aws, fleet),
         functools.partial(spot_prices, aws, settings),
     )
     ids = tuple(box.id for box in group.boxes)
@@ -94,14 +104,14 @@ def look(settings: Settings, aws: Aws) -> View:
 
 
 def decisions(
-    aws: Aws, function: dict[str, Any], since: datetime | None = None, pages: int | None = DECISION_PAGES
+    aws: Aws, fleet: str, since: datetime | None = None, pages: int | None = DECISION_PAGES
 ) -> tuple[Decided, ...]:
     """The watchdog's decision records since a time, oldest first."""
     since = since or datetime.now(UTC) - timedelta(hours=DECISIONS_SINCE_HOURS)
     log = aws.pages(
         "logs",
         "FilterLogEvents",
-        logGroupName=function["LoggingConfig"]["LogGroup"],
+        logGroupName=names.watchdog_log_group(fleet),
         startTime=int(since.timestamp() * 1000),
         filterPattern='"decision"',
     )

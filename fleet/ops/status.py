@@ -174,7 +174,7 @@ def _with_problems(status: Status, view: View) -> Status:
         found.append(f"lever disagrees: {said}; {repair}")
     if status.serving < status.desired:
         found.append(f"{status.serving} of {status.desired} boxes serve: docs/runbook/no-healthy-target.md")
-    if status.alarm != "OK":
+    if status.alarm in ("ALARM", "absent"):  # a new alarm has insufficient data until its first minutes are over
         found.append(f"alarm is {status.alarm}: docs/runbook/no-healthy-target.md")
     if view.state and view.state.dry_at:
         found.append(f"on-demand has been dry since {view.state.dry_at:%H:%M:%S}: docs/runbook/mail-on-demand-dry.md")

@@ -703,7 +703,10 @@ def every_function_runs_its_own_zip_as_its_own_role_into_its_own_log(t: Template
         assert (function["Timeout"], function["MemorySize"]) == (60, 256 if room == "watchdog" else 128)
         assert function["Role"] == f"<{name}Role.Arn>"
         assert function["LoggingConfig"] == {"LogGroup": f"<{name}Log>"}
-        assert t[room]["Resources"][f"{name}Log"]["Type"] == "AWS::Logs::LogGroup"
+        log = t[room]["Resources"][f"{name}Log"]
+        assert log["Type"] == "AWS::Logs::LogGroup"
+        named = names.watchdog_log_group(s.fleet_name) if room == "watchdog" else None  # where fleetctl reads decisions
+        assert log["Properties"].get("LogGroupName") == named
         assert function["Code"]["S3Bucket"] == "cdk-hnb659fds-assets-<AWS::AccountId>-us-east-2"
         assert re.fullmatch(r"[0-9a-f]{64}\.zip", function["Code"]["S3Key"])
         role = t[room]["Resources"][f"{name}Role"]

@@ -1,0 +1,217 @@
+"""What an operator's commands ask beyond the fleet's own calls: limits, prices, images, IAM's simulator, Run Command.
+
+Run Command runs the fleet's own document, its lines in a real shell, beside a stand-in for the engine that echoes.
+"""
+
+import base64
+import http.server
+import json
+import re
+import subprocess
+import tempfile
+import threading
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from moto.cloudwatch.models import cloudwatch_backends
+from moto.ec2.models import ec2_backends
+from moto.iam.models import Role, iam_backends
+from moto.ssm.models import Parameter, ParameterDict, ssm_backends
+
+from fleet import names
+from fleet.embedded import ACCOUNT, policies
+from fleet.embedded.calls import Call
+from fleet.embedded.cloudformation import IMAGE
+from fleet.embedded.missing import ApiError, operation
+from fleet.embedded.patching import extend
+from fleet.ops.checks_account import LINKED_ROLES
+from fleet.pools import POOLS
+
+BOX_FILE = "/etc/fleet/box.json"
+_invocations: dict[str, dict[str, Any]] = {}
+
+
+@operation("lambda", "GetAccountSettings")
+def get_account_settings(call: Call) -> dict[str, Any]:
+    """An account with room to reserve."""
+    return {"AccountLimit": {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 999}}
+
+
+@operation("ec2", "GetEbsEncryptionByDefault")
+def get_ebs_encryption_by_default(call: Call) -> dict[str, Any]:
+    """No key of the account's own."""
+    return {"EbsEncryptionByDefault": False}
+
+
+@operation("ec2", "DescribeSpotPriceHistory")
+def describe_spot_price_history(call: Call) -> dict[str, Any]:
+    """The table's price in every zone (moto's is 0.00001)."""
+    zones = {subnet.availability_zone for subnet in ec2_backends[ACCOUNT][call.region].describe_subnets()}
+    types = [name for name in call.parameters.get("InstanceTypes", POOLS) if name in POOLS]
+    line = {"ProductDescription": "Linux/UNIX", "Timestamp": datetime.now(UTC)}
+    return {
+        "SpotPriceHistory": [
+            {**line, "InstanceType": name, "AvailabilityZone": zone, "SpotPrice": str(POOLS[name].spot_usd)}
+            for name in types
+            for zone in sorted(zones)
+        ]
+    }
+
+
+@operation("cloudwatch", "DescribeAlarmHistory")
+def describe_alarm_history(call: Call) -> dict[str, Any]:
+    """State changes, as moto remembers them."""
+    alarm = cloudwatch_backends[ACCOUNT][call.region].alarms.get(call.parameters["AlarmName"])
+    changes = [(at, state) for _, _, state, at in alarm.history] if alarm else []
+    if alarm:
+        changes.append((alarm.state_updated_timestamp, alarm.state_value))
+    return {
+        "AlarmHistoryItems": [
+            {
+                "AlarmName": call.parameters["AlarmName"],
+                "HistoryItemType": "StateUpdate",
+                "Timestamp": at,
+                "HistoryData": json.dumps({"newState": {"stateValue": state}}),
+            }
+            for at, state in changes[1:]  # the first is the alarm's birth
+        ]
+    }
+
+
+@extend(ParameterDict, "_check_loading_status")
+def _check_loading_status(original: Any, parameters: ParameterDict, key: str) -> None:
+    """AWS's own deep-learning image parameter names an image that moto knows."""
+    original(parameters, key)
+    if key == names.DLAMI_PARAMETER and not dict.__contains__(parameters, key):
+        fields = (ACCOUNT, key, IMAGE, "String", None, None, None, datetime.now(UTC), 1, "text")
+        parameters[key] = [Parameter(*fields)]  # type: ignore[abstract]  # moto itself makes them so
+
+
+@operation("iam", "SimulatePrincipalPolicy")
+def simulate_principal_policy(call: Call) -> dict[str, Any]:
+    """The role's own policies, evaluated."""
+    asked = call.parameters
+    context = {entry["ContextKeyName"]: entry["ContextKeyValues"] for entry in asked.get("ContextEntries", [])}
+    statements = role_statements(asked["PolicySourceArn"].rpartition("/")[2])
+    results = []
+    for action in asked["ActionNames"]:
+        for resource in asked.get("ResourceArns", ["*"]):
+            verdict = "allowed" if policies.allowed(statements, action, resource, context) else "implicitDeny"
+            results.append({"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": verdict})
+    return {"EvaluationResults": results}
+
+
+@extend(Role, "create_from_cloudformation_json")
+def create_role(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """A role keeps its managed policies (moto drops them)."""
+    role = original(cls, *args, **kwargs)
+    properties = (args[1] if len(args) > 1 else kwargs["cloudformation_json"])["Properties"]
+    for arn in properties.get("ManagedPolicyArns", []):
+        iam_backends[ACCOUNT]["aws"].attach_role_policy(arn, role.name)
+    return role
+
+
+def role_statements(role_name: str) -> list[dict[str, Any]]:
+    """Every statement of a role: inline, and of the policies attached to it."""
+    role = iam_backends[ACCOUNT]["aws"].get_role(role_name)
+    attached = [_default_document(policy) for policy in role.managed_policies.values()]
+    texts = [*role.policies.values(), *attached]
+    documents = [json.loads(text) if isinstance(text, str) else text for text in texts]
+    return [s for document in documents for s in _list(document["Statement"])]
+
+
+def _default_document(policy: Any) -> str:
+    return str(next(version.document for version in policy.versions if version.is_default))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+# --- Run Command -----------------------------------------------------------------------------------------------
+
+
+@operation("ssm", "SendCommand")
+def send_command(call: Call) -> dict[str, Any]:
+    """Runs the document at once; GetCommandInvocation tells how it went."""
+    asked, backend = call.parameters, ssm_backends[ACCOUNT][call.region]
+    document = json.loads(backend.get_document(asked["DocumentName"], "$LATEST", "", "JSON")["Content"])
+    values = {name: value[0] for name, value in asked.get("Parameters", {}).items()}
+    for name, value in values.items():
+        if not re.fullmatch(document["parameters"][name]["allowedPattern"], value):
+            raise ApiError("InvalidParameters", f"Parameter {name} does not match its allowed pattern.")
+    command = {"CommandId": str(uuid.uuid4()), "DocumentName": asked["DocumentName"], "Status": "Success"}
+    for box in asked["InstanceIds"]:
+        _invocations[f"{command['CommandId']} {box}"] = _run(document, values, box, call.region)
+    return {"Command": command}
+
+
+@operation("ssm", "GetCommandInvocation")
+def get_command_invocation(call: Call) -> dict[str, Any]:
+    """How a command went on one box."""
+    asked = call.parameters
+    found = _invocations.get(f"{asked['CommandId']} {asked['InstanceId']}")
+    if found is None:
+        raise ApiError("InvocationDoesNotExist", "The command does not exist on this instance.")
+    return {"CommandId": asked["CommandId"], "InstanceId": asked["InstanceId"], **found}
+
+
+def _run(document: dict[str, Any], values: dict[str, str], box: str, region: str) -> dict[str, Any]:
+    """The document's lines, filled in as the agent does, in a shell beside a stand-in engine."""
+    engine = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Engine)
+    threading.Thread(target=engine.serve_forever, daemon=True).start()
+    script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
+    for name, value in values.items():
+        script = script.replace(f"{{{{ {name} }}}}", value)
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder) / "box.json"
+        own.write_text(json.dumps({**_box_file(box, region), "port": engine.server_port}))
+        shell = ["bash", "-c", script.replace(BOX_FILE, str(own))]
+        done = subprocess.run(shell, capture_output=True, text=True, check=False, timeout=60)  # noqa: S603  (the fleet's)
+    engine.shutdown()
+    engine.server_close()
+    return {
+        "Status": "Success" if done.returncode == 0 else "Failed",
+        "ResponseCode": done.returncode,
+        "StandardOutputContent": done.stdout,
+        "StandardErrorContent": done.stderr,
+    }
+
+
+def _box_file(box: str, region: str) -> dict[str, Any]:
+    """The box's own settings, out of its user data."""
+    instance = ec2_backends[ACCOUNT][region].get_instance(box)
+    script = base64.b64decode(str(instance.user_data or "")).decode()
+    found = re.search(rf"cat >{BOX_FILE} <<'BOX'\n(.*?)\nBOX\n", script, re.DOTALL)
+    return dict(json.loads(found[1])) if found else {"model": "unknown"}
+
+
+class _Engine(http.server.BaseHTTPRequestHandler):
+    """A stand-in for the engine: no model runs here, and it says so."""
+
+    def do_POST(self) -> None:
+        """Echo the prompt."""
+        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.dumps({"response": f"(an echo, no model runs here) {question['prompt']}"}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+for _role, _service in LINKED_ROLES.items():  # what an account that has run such fleets holds
+    iam_backends[ACCOUNT]["aws"].create_role(
+        role_name=_role,
+        assume_role_policy_document="{}",
+        path=f"/aws-service-role/{_service}/",
+        permissions_boundary=None,
+        description="",
+        tags=[],
+        max_session_duration="3600",
+        linked_service=_service,
+    )

@@ -1,0 +1,44 @@
+"""Whether IAM would allow a call: the part of its evaluation that this project's policies use. Pure.
+
+Allow statements with actions, resources and conditions (StringEquals, StringLike, ArnEquals, ArnLike, ForAllValues); a
+Deny wins. A condition whose key the caller did not name does not hold.
+"""
+
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+Statement = Mapping[str, Any]
+Context = Mapping[str, list[str]]
+
+
+def allowed(statements: Iterable[Statement], action: str, resource: str, context: Context) -> bool:
+    """Whether the statements allow `action` on `resource`."""
+    applying = [s["Effect"] for s in statements if _applies(s, action, resource, context)]
+    return "Allow" in applying and "Deny" not in applying
+
+
+def _applies(statement: Statement, action: str, resource: str, context: Context) -> bool:
+    return (
+        any(fnmatchcase(action.lower(), pattern.lower()) for pattern in _list(statement["Action"]))
+        and any(fnmatchcase(resource, pattern) for pattern in _list(statement.get("Resource", "*")))
+        and all(
+            _holds(operator, _list(wanted), context.get(key))
+            for operator, keys in statement.get("Condition", {}).items()
+            for key, wanted in keys.items()
+        )
+    )
+
+
+def _holds(operator: str, wanted: list[str], found: list[str] | None) -> bool:
+    for_all = operator.startswith("ForAllValues:")
+    operator = operator.removeprefix("ForAllValues:")
+    if operator not in ("StringEquals", "StringLike", "ArnEquals", "ArnLike"):
+        raise ValueError(f"this evaluation does not know the condition operator {operator}")
+    if found is None:
+        return for_all
+    return (all if for_all else any)(any(fnmatchcase(value, pattern) for pattern in wanted) for value in found)
+
+
+def _list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
