@@ -170,9 +170,6 @@ def launch(original: Any, group: Any, _count: int, tags: dict[str, str]) -> None
         state.instance.lifecycle = SPOT if purchase == SPOT else None
         state.instance_type = state.instance.instance_type = _first_pool(group) or state.instance.instance_type
         state.version = group.launch_template_version
-        overrides = (group.mixed_instances_policy or {}).get("LaunchTemplate", {}).get("Overrides", [])
-        if overrides:  # the first pool always: which one a market sells is no business of ours
-            state.instance_type = state.instance.instance_type = overrides[0]["InstanceType"]
         if _hold["launches"]:
             state.lifecycle_state = "Pending:Wait"
         _record(group, "Successful", f"Launching a new EC2 instance: {state.instance.id}")
