@@ -18,6 +18,10 @@ from fleet.measure import Measure
 
 OUT = cdk_cli.ROOT / "out" / "demo"
 TITLE = "The spot GPU fleet: two nights of July 2026, on an embedded AWS"
+CLOCK = (
+    "Decisions and mail are those of the deployed function, which reads this machine's clock; the log puts them at the "
+    "night's own times."
+)
 MORNING = timedelta(hours=8)  # after the drought's midnight; the hour is the story's, not recorded
 
 
@@ -102,7 +106,7 @@ def _sum(fleet: Deployed, logs: list[acts.Log], tell: Narrator) -> None:
         f"A quiet day costs ${24 * price.spot_usd:.2f} against ${24 * price.on_demand_usd:.2f}."
     )
     tell.fact(line)
-    page = report.page(OUT, title=TITLE, chapters=chapters, notes=[line])
+    page = report.page(OUT, title=TITLE, chapters=chapters, notes=[line, CLOCK])
     tell.fact(f"Event log: {(OUT / 'events.jsonl').relative_to(cdk_cli.ROOT)}")
     tell.fact(f"Report:    {page.relative_to(cdk_cli.ROOT)}")
 

@@ -131,11 +131,11 @@ def failed_over(fleet: Deployed, night: Drought, tell: Narrator) -> Log:
     log.launched(night.launched, box["InstanceId"], "on-demand", fleet.settings.pools[0])
     tell.at(night.launched, f"{box['InstanceId']} launches, on-demand.")
     fleet.set_health("healthy")
-    fleet.set_alarm("OK")
-    fleet.decisions()
     log.add(night.serving, "box.serving", box=box["InstanceId"])
     minutes = (night.serving - night.gone).total_seconds() / 60
     tell.at(night.serving, f"It serves, {minutes:.0f} minutes after the reclaim. Without a watchdog: 4 h 37 min.")
+    log.add(night.ok, "alarm", state="OK")
+    _woken(log, fleet, tell, night.ok, lambda: fleet.set_alarm("OK"))
     log.add(start + timedelta(hours=1), "end")
     return log
 

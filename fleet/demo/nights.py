@@ -29,6 +29,7 @@ class Drought:
     failover: datetime
     launched: datetime
     serving: datetime
+    ok: datetime
 
 
 def short_night() -> ShortNight:
@@ -50,12 +51,15 @@ def drought() -> Drought:
     alarm = _alarm(raw, "ALARM")
     failover = datetime.fromisoformat(raw["outcome"]["failovers"][0])
     gone = _market(raw, "refuses_from")
+    serving = gone + timedelta(minutes=raw["outcome"]["degraded_minutes_per_drought"])
+    other = short_night()
     return Drought(
         gone=gone,
         alarm=alarm,
         failover=failover,
         launched=alarm + timedelta(seconds=raw["outcome"]["on_demand_launch_after_alarm_seconds"][0]),
-        serving=gone + timedelta(minutes=raw["outcome"]["degraded_minutes_per_drought"]),
+        serving=serving,
+        ok=serving + (other.ok - other.serving),  # not recorded: as long after serving as on the other night
     )
 
 
