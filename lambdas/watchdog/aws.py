@@ -1,4 +1,4 @@
-"""AWS through boto3: the one implementation of `Cloud` that runs in Lambda.
+"""AWS through boto3's own clients: the one implementation of `Cloud` that runs in Lambda.
 
 Shapes are parsed here and nowhere else, errors become the kinds of `CloudError`. A client is made when it is first
 used. No call is begun that could outlast the function: a record of a failure is worth more than a killed function.
@@ -6,9 +6,10 @@ used. No call is begun that could outlast the function: a record of a failure is
 
 import functools
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
-import boto3
+import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -30,6 +31,7 @@ from lambdas.watchdog.cloud import (
 
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 2, 8, 2
 RESERVE_SECONDS = (CONNECT_SECONDS + READ_SECONDS) * ATTEMPTS + 3  # the slowest single call, and the report
+NOT_BEGUN = datetime.max.replace(tzinfo=UTC)  # start of a refresh that is still pending
 FILTER_VALUES = 200  # of one DescribeInstances filter
 
 KINDS: dict[str, type[CloudError]] = {
@@ -118,9 +120,13 @@ class AwsCloud:
             "autoscaling", "describe_instance_refreshes", AutoScalingGroupName=self._group, MaxRecords=10
         )
         return tuple(
-            Refresh(raw["InstanceRefreshId"], raw["Status"], raw["StartTime"], bool(raw.get("DesiredConfiguration")))
+            Refresh(
+                id=raw["InstanceRefreshId"],
+                status=raw["Status"],
+                started_at=raw.get("StartTime", NOT_BEGUN),
+                has_desired_configuration=bool(raw.get("DesiredConfiguration")),
+            )
             for raw in found["InstanceRefreshes"]
-            if "StartTime" in raw
         )
 
     def zone_ids(self) -> dict[str, str]:
@@ -200,10 +206,16 @@ class AwsCloud:
 
 
 @functools.cache
+def _session() -> Any:
+    """The maker of boto3's clients. Importing boto3 itself would bring its transfer manager, a third of a cold start."""
+    return botocore.session.get_session()
+
+
+@functools.cache
 def _client(service: str) -> Any:
     retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
     config = Config(connect_timeout=CONNECT_SECONDS, read_timeout=READ_SECONDS, retries=retries)
-    return boto3.client(service, config=config)
+    return _session().create_client(service, config=config)
 
 
 def _kind(error: ClientError) -> type[CloudError]:

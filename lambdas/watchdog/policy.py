@@ -256,9 +256,10 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
     if state.launched_at and at <= state.launched_at:
         return noted
     if signal.abandoned:
-        if signal.box in dict(state.abandoned):
+        known = {**dict(state.abandoned), signal.box: at}
+        new = replace(state, abandoned=tuple(sorted(known.items(), key=lambda item: item[1])[-limit:]))
+        if new == state:
             return noted
-        new = replace(state, abandoned=(*state.abandoned, (signal.box, at))[-limit:])
         if len(new.abandoned) >= limit and "Launch" not in group.suspended:
             return _transition(new, Kind.BOOT_LOOP, now, f"{limit} launches running were abandoned")
         return replace(noted, state=new)
