@@ -105,6 +105,12 @@ test-box: $(DEV) box-setup ## the box alone, in its own namespaces
 bench-boot: $(DEV) box-setup ## restore, boot graph, notice and agent, measured in pairs on this machine
 	python -m tests.box.bench
 
+bench-watchdog: $(DEV) ## cold start of the watchdog's real zip against a bare handler, in pairs; its memory
+	python -m tests.watchdog.bench
+
+mutants: $(DEV) ## change the watchdog's policy and actions in every place: its tests must notice (minutes)
+	python -m tests.watchdog.mutants
+
 constraints: ## pin what the requirements pull in
 	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
 

@@ -207,7 +207,7 @@ class AwsCloud:
 
 @functools.cache
 def _session() -> Any:
-    """The maker of boto3's clients. Importing boto3 itself would bring its transfer manager, a third of a cold start."""
+    """The maker of boto3's clients. Importing boto3 itself would add its transfer manager: a third of a cold start."""
     return botocore.session.get_session()
 
 
