@@ -25,6 +25,7 @@ BOX_ROLE = "BoxRole"
 STANDS_FOR_BOX = "boxes-box"
 BOX_BUCKET = "boxes-models"
 BOX_FLEET = "boxes"
+BOX_BUNDLE = "bundle.zip"
 
 # Operations whose IAM action has another name.
 ACTIONS = {
@@ -39,16 +40,18 @@ ACTIONS = {
 
 DRY_RUN = "AWS tries the launch in the caller's name inside UpdateAutoScalingGroup: no call of its own in any log"
 LOG_DELIVERY = "Lambda delivers the function's log in its name"
-# (logical id of the role begins with, action) -> why there is no call of it here.
+SESSION_MANAGER = "Session Manager's own agent calls it, not our code"
+NOT_FOUND = "makes S3 answer 404 for a missing key where it would answer 403: the call is the HeadObject"
+# (logical id of the role begins with, action, resource) -> why there is no call of it in the logs.
 UNCALLED = {
-    ("WatchdogRole", "ec2:RunInstances"): DRY_RUN,
-    ("WatchdogRole", "ec2:CreateTags"): DRY_RUN,
-    ("WatchdogRole", "iam:PassRole"): DRY_RUN,
-    ("WatchdogRole", "ssm:GetParameters on image"): DRY_RUN,
-    ("", "logs:CreateLogStream"): LOG_DELIVERY,
-    ("", "logs:PutLogEvents"): LOG_DELIVERY,
-    (BOX_ROLE, "ssm:UpdateInstanceInformation"): "Session Manager's own agent calls it, not our code",
-    (BOX_ROLE, "ssmmessages:*"): "Session Manager's own agent calls it, not our code",
+    ("Watchdog", "ec2:RunInstances", "*"): DRY_RUN,
+    ("Watchdog", "ec2:CreateTags", "*"): DRY_RUN,
+    ("Watchdog", "iam:PassRole", "*"): DRY_RUN,
+    ("RequireArtifacts", "s3:ListBucket", "*"): NOT_FOUND,
+    ("", "logs:CreateLogStream", "*:log-group:*"): LOG_DELIVERY,
+    ("", "logs:PutLogEvents", "*:log-group:*"): LOG_DELIVERY,
+    (BOX_ROLE, "ssm:UpdateInstanceInformation", "*"): SESSION_MANAGER,
+    (BOX_ROLE, "ssmmessages:*", "*"): SESSION_MANAGER,
 }
 
 
@@ -107,7 +110,7 @@ def findings(roles: Iterable[Role], calls: Iterable[dict[str, Any]]) -> list[str
         if not matching:
             found.add(f"call without a grant: {role.logical_id} {action} on {json.dumps(call['resources'])}")
         used |= {(role.name, action, json.dumps(statement)) for statement in matching}
-    excused: set[tuple[str, str]] = set()
+    excused: set[tuple[str, str, str]] = set()
     for role in by_name.values():
         for granted, statement in role.grants():
             if any(
@@ -121,16 +124,17 @@ def findings(roles: Iterable[Role], calls: Iterable[dict[str, Any]]) -> list[str
             else:
                 resources = ", ".join(_listed(statement["Resource"]))
                 found.add(f"grant without a call: {role.logical_id} {granted} on {resources}")
-    found |= {f"exception without use: {prefix}* {action}" for prefix, action in UNCALLED.keys() - excused}
+    found |= {f"exception without use: {' '.join(excuse)}" for excuse in UNCALLED.keys() - excused}
     return sorted(found)
 
 
-def _excuse(role: Role, granted: str, statement: dict[str, Any]) -> tuple[str, str] | None:
-    on_image = any(":parameter/aws/service/" in resource for resource in _listed(statement["Resource"]))
-    name = f"{granted} on image" if on_image else granted
-    for prefix, action in UNCALLED:
-        if role.logical_id.startswith(prefix) and fnmatchcase(name, action):
-            return prefix, action
+def _excuse(role: Role, granted: str, statement: dict[str, Any]) -> tuple[str, str, str] | None:
+    resources = _listed(statement["Resource"])
+    for excuse in UNCALLED:
+        prefix, action, pattern = excuse
+        known = role.logical_id.startswith(prefix) and fnmatchcase(granted, action)
+        if known and all(fnmatchcase(resource, pattern) for resource in resources):
+            return excuse
     return None
 
 
@@ -183,14 +187,19 @@ def read(folder: Path) -> tuple[list[Role], list[dict[str, Any]]]:
     """Roles and calls of a run; the box tests' stand-in becomes the role that it stands for."""
     raw = json.loads((folder / ROLES_FILE).read_text())
     roles = [Role(**item) for item in raw["roles"]]
-    box = next(role.name for role in roles if role.logical_id.startswith(BOX_ROLE))
+    box = next(role for role in roles if role.logical_id.startswith(BOX_ROLE))
+    assets = [resource for _, statement in box.grants() for resource in _listed(statement["Resource"])]
+    bundle = next(resource for resource in assets if "-assets-" in resource).removeprefix("arn:aws:s3:::").split("/", 1)
     calls = []
     for log in sorted(folder.glob("*.jsonl")):
         for line in log.read_text().splitlines():
             if f'"{STANDS_FOR_BOX}"' in line:
-                line = line.replace(STANDS_FOR_BOX, box).replace(BOX_BUCKET, raw["bucket"])
+                line = line.replace(STANDS_FOR_BOX, box.name).replace(BOX_BUCKET, raw["bucket"])
                 line = re.sub(rf"\b{BOX_FLEET}\b", raw["fleet"], line)
-            calls.append(json.loads(line))
+            call = json.loads(line)
+            if call["resources"].get("Key") == BOX_BUNDLE:  # deployed, it is an asset of the stack
+                call["resources"].update(Bucket=bundle[0], Key=bundle[1])
+            calls.append(call)
     return roles, calls
 
 

@@ -59,7 +59,7 @@ def test_metric_outside_the_granted_namespace_is_found() -> None:
 
 
 def test_exception_that_excuses_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(permissions, "UNCALLED", {("WatchdogRole", "autoscaling:ResumeProcesses"): "why"})
+    monkeypatch.setattr(permissions, "UNCALLED", {("WatchdogRole", "autoscaling:ResumeProcesses", "*"): "why"})
     holder = role("autoscaling:SuspendProcesses", "autoscaling:ResumeProcesses")
     assert findings([holder], [SUSPEND]) == []
     (found,) = findings([role("autoscaling:SuspendProcesses")], [SUSPEND])
