@@ -17,7 +17,7 @@ from typing import Any
 
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.ec2.models import ec2_backends
-from moto.iam.models import Role, iam_backends
+from moto.iam.models import iam_backends
 from moto.ssm.models import Parameter, ParameterDict, ssm_backends
 
 from fleet import names
@@ -101,16 +101,6 @@ def simulate_principal_policy(call: Call) -> dict[str, Any]:
             verdict = "allowed" if policies.allowed(statements, action, resource, context) else "implicitDeny"
             results.append({"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": verdict})
     return {"EvaluationResults": results}
-
-
-@extend(Role, "create_from_cloudformation_json")
-def create_role(original: Any, cls: Any, *args: Any, **kwargs: Any) -> Any:
-    """A role keeps its managed policies (moto drops them)."""
-    role = original(cls, *args, **kwargs)
-    properties = (args[1] if len(args) > 1 else kwargs["cloudformation_json"])["Properties"]
-    for arn in properties.get("ManagedPolicyArns", []):
-        iam_backends[ACCOUNT]["aws"].attach_role_policy(arn, role.name)
-    return role
 
 
 def role_statements(role_name: str) -> list[dict[str, Any]]:

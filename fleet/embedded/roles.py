@@ -1,9 +1,9 @@
-"""Policies from templates: inline ones kept as JSON (moto keeps Python's own notation), managed ones deleted."""
+"""Policies from templates: managed ones attached and deleted, inline ones kept as JSON."""
 
 import json
 from typing import Any
 
-from moto.iam.models import ManagedPolicy, Role
+from moto.iam.models import ManagedPolicy, Role, iam_backends
 
 from fleet.embedded.loopback import client
 from fleet.embedded.patching import extend
@@ -11,8 +11,12 @@ from fleet.embedded.patching import extend
 
 @extend(Role, "create_from_cloudformation_json")
 def create(original: Any, cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any) -> Any:
-    """A role whose inline policies GetRolePolicy answers as IAM does."""
+    """A role with its managed policies attached, and inline ones that GetRolePolicy answers as IAM does."""
     role = original(cls, name, template, account, region, **kwargs)
+    iam = iam_backends[account]["aws"]
+    for arn in template["Properties"].get("ManagedPolicyArns", []):
+        if not arn.startswith("arn:aws:iam::aws:"):  # AWS's own, which the bootstrap's roles name, are not in moto
+            iam.attach_role_policy(arn, role.name)
     for policy, document in role.policies.items():
         role.policies[policy] = document if isinstance(document, str) else json.dumps(document)
     return role
