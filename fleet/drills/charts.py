@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from fleet.drills.compare import Row, front
 from fleet.timeline import INK, QUIET, STYLE
 
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442", "#999999")
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#777777", "#F0E442")
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 WARM_RELAUNCH_MINUTES = 5.5  # a boot
 ALARM_MINUTES = 12

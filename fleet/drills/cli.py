@@ -100,10 +100,10 @@ def drill_command(
     seeds = range(_seeds(place, options))
     jobs = [dataclasses.replace(base, policy=name, seed=seed) for name in chosen for seed in seeds]
     rows = _rows(jobs, options["workers"], console, lambda job: policies.named(job.policy).name)
-    for note in (*first.market.assumptions, *_pinned(rows)):
+    for note in (*first.assumptions, *_pinned(rows)):
         console.print(f"- {note}", style="dim", highlight=False)
     _table(rows, console, first.market.name if len(seeds) == 1 else f"{' '.join(words)}, {len(seeds)} markets")
-    path = _page(base, chosen, rows, [*first.market.assumptions, *_pinned(rows)], out)
+    path = _page(base, chosen, rows, [*first.assumptions, *_pinned(rows)], out)
     console.print(f"[bold]{path}[/bold]  pictures, windows, every decision; events-*.jsonl beside it")
 
 

@@ -37,6 +37,11 @@ class Drill:
         return self.scene if isinstance(self.scene, Market) else self.scene.market
 
     @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the scene does not say and the drill took for granted."""
+        return () if isinstance(self.scene, Market) else self.scene.assumptions
+
+    @property
     def physics(self) -> Behaviour:
         if self.behaviour is not None:
             return self.behaviour

@@ -100,7 +100,7 @@ class _Reader:
         at_start = [Step(start, label, PLENTY) for label in labels]
         steps = at_start + steps
         name = self._text(self._raw, "name", "")
-        market = Market(name, pools, start, max(times) + TAIL_SECONDS, lambda: iter(steps), tuple(self._said))
+        market = Market(name, pools, start, max(times) + TAIL_SECONDS, lambda: iter(steps))
         return History(
             name=name,
             market=market,

@@ -60,7 +60,6 @@ class Market:
     start: float
     end: float
     read: Callable[[], Iterable[Step]]
-    assumptions: tuple[str, ...] = ()
 
     @property
     def zones(self) -> tuple[str, ...]:
