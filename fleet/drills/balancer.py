@@ -27,7 +27,7 @@ class Balancer:
         self._world.clock.at(max(checks_from, opens_at) + draw(self._lags, behaviour.probes), self.serve, box)
 
     def serve(self, box: SimulatedBox) -> None:
-        if box.ended_at is not None or box.draining or box.unhealthy or box.healthy:
+        if box.ended_at is not None or box.noticed_at is not None or box.draining or box.unhealthy or box.healthy:
             return
         box.healthy = True
         self.healthy += 1
