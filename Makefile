@@ -111,6 +111,9 @@ bench-watchdog: $(DEV) ## cold start of the watchdog's real zip against a bare h
 mutants: $(DEV) ## change the watchdog's policy and actions in every place: its tests must notice (minutes)
 	python -m tests.watchdog.mutants
 
+bench-synth: $(DEV) ## cdk synth against an empty one-stack app, in pairs
+	@python -m tests.infra.bench
+
 constraints: ## pin what the requirements pull in
 	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
 

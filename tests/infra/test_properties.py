@@ -11,7 +11,8 @@ from fleet import names, validation
 from fleet.settings import Settings
 from lambdas.watchdog.state import StateError
 from tests.infra import mutation, templates
-from tests.infra.properties import CHECKS, Check, _without
+from tests.infra.checks import CHECKS, Check
+from tests.infra.checks.shared import without
 from tests.infra.templates import Templates, properties, resources
 from tests.synth import ROOT
 
@@ -160,7 +161,7 @@ def test_existing_vpc_gets_security_groups_and_an_endpoint_only(other_assembly: 
 
 def test_public_callers_face_a_public_balancer_and_groups_are_callers_too(other_assembly: Path) -> None:
     ingress = read(other_assembly)["network"]["Resources"]["BalancerGroup"]["Properties"]["SecurityGroupIngress"]
-    assert [_without(rule, "Description") for rule in ingress] == [
+    assert [without(rule, "Description") for rule in ingress] == [
         {"SourceSecurityGroupId": "sg-0a1b2c3d", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},
         {"CidrIp": "0.0.0.0/0", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},
     ]

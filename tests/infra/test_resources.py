@@ -140,7 +140,7 @@ def test_denied_read_is_told_as_what_it_is_and_not_as_an_empty_store(cloudformat
     class Denied:
         def head_object(self, **_arguments: str) -> None:
             response = {"Error": {"Code": "403"}, "ResponseMetadata": {"HTTPStatusCode": 403}}
-            raise ClientError(response, "HeadObject")  # type: ignore[arg-type]
+            raise ClientError(response, "HeadObject")
 
     with pytest.raises(ClientError, match="403"):
         require_artifacts.exists(Denied(), "store", "key")
