@@ -79,6 +79,7 @@ lint: $(DEV) ## format, lint, types
 test: lint box-setup ## everything CI runs
 	rm -rf $(REQUESTS)
 	REQUEST_LOGS=$(REQUESTS) pytest -n 2 --dist loadgroup
+	python -m tests.permissions $(REQUESTS)
 
 # --- the fleet ------------------------------------------------------------------------------------------------
 demo: $(DEV) ## from nothing: the fleet on an AWS inside this machine, robbed of its GPU, recovered

@@ -48,6 +48,8 @@ UNCALLED = {
     ("Watchdog", "ec2:CreateTags", "*"): DRY_RUN,
     ("Watchdog", "iam:PassRole", "*"): DRY_RUN,
     ("RequireArtifacts", "s3:ListBucket", "*"): NOT_FOUND,
+    (BOX_ROLE, "s3:ListBucket", "*"): NOT_FOUND,
+    (BOX_ROLE, "s3:AbortMultipartUpload", "*"): "the AWS CLI's own way out of a large upload that failed for good",
     ("", "logs:CreateLogStream", "*:log-group:*"): LOG_DELIVERY,
     ("", "logs:PutLogEvents", "*:log-group:*"): LOG_DELIVERY,
     (BOX_ROLE, "ssm:UpdateInstanceInformation", "*"): SESSION_MANAGER,

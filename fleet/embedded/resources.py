@@ -8,10 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from moto.core.common_models import CloudFormationModel
+from moto.logs.models import LogGroup
 from moto.sqs.models import sqs_backends
 
 from fleet.embedded import ACCOUNT
 from fleet.embedded.loopback import client
+from fleet.embedded.patching import extend
 
 Properties = dict[str, Any]
 
@@ -142,6 +144,12 @@ def _put_queue_policy(region: str, name: str, properties: Properties) -> None:
     for url in properties["Queues"]:
         queue = sqs_backends[ACCOUNT][region].get_queue(url.split("/")[-1])
         queue._set_attributes({"Policy": json.dumps(properties["PolicyDocument"])})
+
+
+@extend(LogGroup, "get_cfn_attribute")
+def log_group_attribute(original: Any, group: Any, name: str) -> Any:
+    """A log group's ARN ends in `:*` in CloudFormation: a grant on it covers the streams."""
+    return f"{original(group, name)}:*" if name == "Arn" else original(group, name)
 
 
 declare("AWS::CloudWatch::Alarm", "AlarmName", _put_alarm, _remove_alarm)
