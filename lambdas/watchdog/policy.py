@@ -103,10 +103,8 @@ def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Dec
         return Decision(Action.SKIPPED, NO_ALARM, problem=NO_ALARM)
     if skip := _guard(world.alarm, world, state, settings, now):
         return skip
-    recent = _recent_failovers(state, settings, now)[-settings.watchdog.valve_failovers :]
-    new = replace(
-        state, mode=Mode.FAILOVER, since=now, failovers=(*recent, now), cooldown_from=now, streak=0, rearm_from=None
-    )
+    history = (*_recent_failovers(state, settings, now), now)
+    new = replace(state, mode=Mode.FAILOVER, since=now, failovers=history, cooldown_from=now, streak=0, rearm_from=None)
     why = f"no healthy target, alarm lit for {_seconds(now - world.alarm.since)} s"
     return _transition(new, Kind.FAILOVER, now, why + (", during a re-arm" if state.rearm_from else ""))
 
@@ -116,6 +114,7 @@ def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: da
     limits = settings.watchdog
     if not world.lit:
         return Decision(Action.SKIPPED, f"the alarm is {alarm.state} now")
+    # An alarm that was lit before the re-arm began is what the re-arm answers: it counts from there.
     lit = now - (max(alarm.since, state.rearm_from) if state.rearm_from else alarm.since)
     capped = lit >= timedelta(seconds=limits.skip_cap_seconds)
     numbers = f"alarm lit for {_seconds(lit)} s, skip cap {limits.skip_cap_seconds} s"

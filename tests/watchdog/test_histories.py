@@ -1,6 +1,7 @@
 """Real nights replayed through the real handler on a virtual clock: the same decisions at the same times."""
 
 import re
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -16,13 +17,14 @@ from tests.watchdog.still_cloud import SETTINGS
 TOLERANCE = timedelta(seconds=2)  # receipts are good to 2 s
 
 
-def replay(name: str) -> list[Event]:
+def replay(name: str, **other: object) -> list[Event]:
+    """The log of a history; `other`: an AWS that behaves otherwise in these ways."""
     record = history.load(name)
     log: list[Event] = []
     cloud = SimulatedCloud(
         record.market,
         settings=SETTINGS,
-        behaviour=record.behaviour,
+        behaviour=replace(record.behaviour, **other),  # type: ignore[arg-type]
         emit=log.append,
         lever=record.lever,
         state=State(Mode(record.mode)).dumps(),
@@ -91,6 +93,19 @@ def test_old_box_leaves_only_after_the_spot_box_serves(july_21: list[Event]) -> 
     story = [(e.kind, bought[e.fields["box"]]) for e in night if e.kind in {"box.serving", "box.unserving"}]
     assert story == [("box.serving", "spot"), ("box.unserving", "on-demand")]
     assert len(decided(july_21, "re-armed")) == 1
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+def test_rearm_is_right_whether_or_not_the_group_replaces_boxes_of_the_wrong_kind_unasked(replaces: bool) -> None:
+    log = replay("2026-07-21", replaces_wrong_kind=replaces)
+    [(ended, _)] = decided(log, "re-armed")
+    begun = at("2026-07-22T04:11:35Z")[0]
+    assert timedelta() < ended - begun < timedelta(minutes=15)
+    serving = 0
+    for event in log:
+        serving += {"box.serving": 1, "box.unserving": -1}.get(event.kind, 0)
+        if begun < event.at < ended + timedelta(minutes=5) and event.kind == "box.unserving":
+            assert serving >= 1, "the last serving box was ended"
 
 
 def test_valve_pins_at_the_tick_of_21_41_35(july_21: list[Event]) -> None:

@@ -27,6 +27,7 @@ def test_quiet_scan_while_spot_armed_changes_nothing() -> None:
     cloud.put_box(age=5000, health="healthy")
     record = wake(cloud, "scan")
     assert (record["action"], record["reason"]) == ("nothing", "spot-armed; nothing to do")
+    assert "detail" not in record
     reads = ["parameters", "alarm", "group", "instances", "target_health", "stack_in_progress", "refreshes"]
     assert cloud.calls == reads
 
@@ -72,7 +73,7 @@ def test_failover_does_not_wait_for_what_only_repairs_and_rearms_read() -> None:
 
 def test_deleted_alarm_is_raised_once_the_rest_of_the_scan_is_done() -> None:
     cloud = StillCloud(live_alarm=None, lever="100")
-    with pytest.raises(CloudError, match="the alarm does not exist"):
+    with pytest.raises(CloudError, match=r"^the alarm does not exist, so nothing wakes the watchdog: deploy again$"):
         wake(cloud, "scan")
     assert cloud.lever == "0"
 
