@@ -143,8 +143,9 @@ def sign(method: str, host: str, path: str, region: str, credentials: Credential
         "host": host,
         "x-amz-content-sha256": "UNSIGNED-PAYLOAD",
         "x-amz-date": stamp,
-        "x-amz-security-token": credentials.token,
     }
+    if credentials.token:  # a role's always has one
+        headers["x-amz-security-token"] = credentials.token
     names = ";".join(headers)
     canonical = "\n".join([method, path, "", *(f"{k}:{v}" for k, v in headers.items()), "", names, "UNSIGNED-PAYLOAD"])
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"

@@ -43,7 +43,7 @@ OUT = world.CHECKOUT / "out" / "bench-boot.json"
 FILES, FILE_BYTES = 8, 256 << 20
 ROUNDS = 3
 LINKS = {"10 Gbit/s": ("10gbit", 1250.0), "2.5 Gbit/s": ("2500mbit", 312.5)}  # tc's name, MB/s
-KEY = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_SESSION_TOKEN": "bench"}
+KEY = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_SESSION_TOKEN": ""}
 BUCKET = "bench"
 RATIOS = ("times_aws", "times_link")
 
