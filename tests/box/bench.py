@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -32,19 +33,19 @@ from fleet import box_config, embedded
 
 sys.path.insert(0, str(box_config.BUNDLE))
 
-import download
 import graph
-import s3
 import stages
 
-from tests.box import netns, servers, world
+from tests.box import netns, world
 
 OUT = world.CHECKOUT / "out" / "bench-boot.json"
 FILES, FILE_BYTES = 8, 256 << 20
 ROUNDS = 3
 LINKS = {"10 Gbit/s": ("10gbit", 1250.0), "2.5 Gbit/s": ("2500mbit", 312.5)}  # tc's name, MB/s
-KEY = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_SESSION_TOKEN": ""}
+KEY = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
 BUCKET = "bench"
+PEER = "aws s3 cp --recursive"
+CHECK = "ls -d {target}/* | xargs -P 2 -n 1 sha256sum >/dev/null"
 RATIOS = ("times_aws", "times_link")
 
 # Seconds, medians of 27 warm boots; the others were not measured one by one and are what their work costs here.
@@ -56,28 +57,7 @@ AGENT_SECONDS = 60
 NOTICES = 10
 
 
-class Keys:
-    """Stands in for metadata: the bench's own key."""
-
-    def get(self, path: str) -> str:
-        """A role, then its credentials."""
-        return "bench" if path.endswith("/") else servers.role_credentials(KEY)
-
-
 # --- restore --------------------------------------------------------------------------------------------------
-
-
-def restore_child(endpoint: str, target: str, names: list[str], check: str) -> None:
-    """In the box's namespace: one download, as the boot does it; prints its seconds."""
-    os.environ["AWS_ENDPOINT_URL"] = endpoint
-    bucket = s3.Bucket(BUCKET, "us-east-1", Keys())  # type: ignore[arg-type]
-    items = [
-        download.Item(f"blobs/sha256-{name}", Path(target) / name, FILE_BYTES, sha256=name if check == "sha256" else "")
-        for name in names
-    ]
-    started = time.monotonic()
-    download.download(bucket, items)
-    sys.stdout.write(f"{time.monotonic() - started}\n")
 
 
 @contextmanager
@@ -123,7 +103,6 @@ def shaped(folder: Path, rate: str) -> Iterator[tuple[int, str, dict[str, str]]]
         server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     endpoint = f"http://{netns.OUT_V4}:8333"
     environment = {**os.environ, **KEY, "AWS_DEFAULT_REGION": "us-east-1"}
-    environment.pop("AWS_SESSION_TOKEN")
     try:
         with netns.inside(out):
             world.wait(
@@ -166,12 +145,13 @@ def measure_restore(folder: Path) -> list[dict[str, Any]]:
                         subprocess.run([*aws, "mb", f"s3://{BUCKET}"], env=environment, check=True, capture_output=True)
                         upload = [*aws, "cp", "--only-show-errors", "--recursive", str(source), f"s3://{BUCKET}/blobs/"]
                         subprocess.run(upload, env=environment, check=True)
-                ours = [sys.executable, "-m", "tests.box.bench", "restore", endpoint, str(target)]
+                ours = [sys.executable, str(world.STANDINS / "restore.py"), endpoint, str(target), str(FILE_BYTES)]
                 theirs = [*aws, "cp", "--only-show-errors", "--recursive", f"s3://{BUCKET}/blobs/", str(target)]
                 clients = {
-                    "aws s3 cp --recursive": theirs,
+                    PEER: theirs,
+                    f"{PEER}, then sha256sum": ["sh", "-c", f"{shlex.join(theirs)} && {CHECK.format(target=target)}"],
                     "restore, sha256 checked": [*ours, "sha256", *names],
-                    "restore, unchecked": [*ours, "nothing", *names],
+                    "restore, unchecked": [*ours, "unchecked", *names],
                 }
                 seconds: dict[str, list[float]] = {name: [] for name in clients}
                 cpu: dict[str, list[float]] = {name: [] for name in clients}
@@ -185,7 +165,7 @@ def measure_restore(folder: Path) -> list[dict[str, Any]]:
                         seconds[name].append(time.monotonic() - started)
                         cpu[name].append(cpu_seconds() - before)
                 total = FILES * FILE_BYTES / 1e6
-                peer = statistics.median(seconds["aws s3 cp --recursive"])
+                peer = statistics.median(seconds[PEER])
                 for name in clients:
                     took = statistics.median(seconds[name])
                     results.append(
@@ -196,8 +176,7 @@ def measure_restore(folder: Path) -> list[dict[str, Any]]:
                             "mb_per_s": total / took,
                             "client_cpu_seconds": statistics.median(cpu[name]),
                             "times_aws": statistics.median(
-                                theirs / ours
-                                for theirs, ours in zip(seconds["aws s3 cp --recursive"], seconds[name], strict=True)
+                                theirs / ours for theirs, ours in zip(seconds[PEER], seconds[name], strict=True)
                             ),
                             "times_link": took / (total / line_rate),
                             "rounds": seconds[name],
@@ -433,7 +412,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["restore"]:
-        restore_child(sys.argv[2], sys.argv[3], sys.argv[5:], sys.argv[4])
-    else:
-        main()
+    main()
