@@ -57,15 +57,14 @@ pictures: $(VENV)/.drill-ready ## draw the pictures of the README and the docs a
 bench-drills: $(VENV)/.drill-ready ## seconds, scaling and memory of 45 simulated days
 	@python -m fleet.drills.bench
 
-# What the box's tests need of the machine: real firewall tools, file systems, the AWS CLI, systemd's checker.
-BOX_TOOLS := /usr/bin/aws nft iptables ip6tables ip ss tc mkfs.xfs losetup blkid nsenter unshare setpriv curl systemd-analyze
-BOX_PACKAGES := awscli nftables iptables iproute2 xfsprogs mount util-linux curl systemd
+# What the box's tests need of the machine: firewall tools, file systems, the AWS CLI, systemd's checker, llama.cpp's OpenMP.
+BOX_PACKAGES := awscli curl iproute2 iptables libgomp1 mount nftables systemd util-linux xfsprogs
 box-setup: ## install (on Debian, as root) the system's tools that the box's tests need
-	@for tool in $(BOX_TOOLS); do command -v $$tool >/dev/null || missing="$${missing:-} $$tool"; done; \
+	@for package in $(BOX_PACKAGES); do dpkg-query -s $$package >/dev/null 2>&1 || missing="$${missing:-} $$package"; done; \
 	if [ -n "$${missing:-}" ]; then \
-	  [ "$$(id -u)" = 0 ] || { echo "the box's tests need root, and:$$missing"; exit 1; }; \
+	  [ "$$(id -u)" = 0 ] || { echo "the box's tests need root, and the packages:$$missing"; exit 1; }; \
 	  echo "installing what the box's tests need:$$missing ..."; \
-	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(BOX_PACKAGES) >/dev/null; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	fi
 
 lint: $(DEV) ## format, lint, types
