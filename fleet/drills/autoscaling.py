@@ -9,6 +9,7 @@ from fleet.drills.balancer import Balancer
 from fleet.drills.clock import utc
 from fleet.drills.ec2 import Ec2
 from fleet.drills.market import Purchase
+from fleet.drills.refresh import InstanceRefresh, mixed_instances_policy
 from fleet.drills.world import SimulatedBox, World, draw
 from fleet.settings import Settings
 from lambdas.watchdog.cloud import Box, BusyError, Group, Refresh, RefreshActiveError
@@ -26,7 +27,7 @@ class AutoScalingGroup:
         self.percentage = percentage
         self.suspended: set[str] = {"AZRebalance"}
         self.boxes: dict[str, SimulatedBox] = {}
-        self.refresh: _Refresh | None = None
+        self.refresh: InstanceRefresh | None = None
         self._refreshes = 0
         self._wrong_kind: set[str] = set()
         self._rung = 0
@@ -88,7 +89,9 @@ class AutoScalingGroup:
             raise BusyError("StartInstanceRefresh: InstanceRefreshInProgress")
         self._refreshes += 1
         old = {box.id for box in self.boxes.values() if box.counted}
-        self.refresh = _Refresh(f"refresh-{self._refreshes}", self._world.clock.now, old, has_desired_configuration)
+        self.refresh = InstanceRefresh(
+            self._refreshes, self._world.clock.now, old, has_desired_configuration=has_desired_configuration
+        )
         self._publish("EC2 Auto Scaling Instance Refresh Started", InstanceRefreshId=self.refresh.id)
         self._watch_refresh(self.refresh, len(old))
         self._retry(draw(self._lags, self._world.behaviour.first_attempt))
@@ -307,16 +310,12 @@ class AutoScalingGroup:
     # --- the refresh -------------------------------------------------------------------------------------------
 
     def refreshes(self) -> tuple[Refresh, ...]:
-        newest = self.refresh
-        if newest is None:
-            return ()
-        return (Refresh(newest.id, newest.status, utc(newest.started_at), newest.has_desired_configuration),)
+        """Newest first; the group remembers one."""
+        return () if self.refresh is None else (self.refresh.seen(),)
 
     def refresh_progress(self) -> int:
-        """Percent of the old boxes that are gone."""
-        if self.refresh is None or not self.refresh.size:
-            return 100
-        return 100 - 100 * len(self.refresh.old & self.boxes.keys()) // self.refresh.size
+        """Percent; 100 where there is none."""
+        return 100 if self.refresh is None else self.refresh.progress(self.boxes)
 
     def _judge_refresh(self) -> None:
         refresh = self.refresh
@@ -327,17 +326,17 @@ class AutoScalingGroup:
         if not left and serving >= self.desired:
             self._end_refresh(refresh, "Successful")
 
-    def _watch_refresh(self, refresh: "_Refresh", left_before: int) -> None:
+    def _watch_refresh(self, refresh: InstanceRefresh, left_before: int) -> None:
         """No progress for an hour fails it."""
         if self.refresh is not refresh or refresh.status != "InProgress":
             return
-        left = sum(box_id in self.boxes for box_id in refresh.old)
+        left = refresh.left(self.boxes)
         if left == left_before and self._world.clock.now > refresh.started_at:
             self._end_refresh(refresh, "Failed")
         else:
             self._world.clock.after(self._world.behaviour.refresh_timeout_seconds, self._watch_refresh, refresh, left)
 
-    def _end_refresh(self, refresh: "_Refresh", status: str) -> None:
+    def _end_refresh(self, refresh: InstanceRefresh, status: str) -> None:
         if not refresh.active:
             return
         refresh.status = status
@@ -351,34 +350,3 @@ class AutoScalingGroup:
         self._world.publish(
             detail_type, lambda number, at, kind: payloads.group(number, at, region, kind, name, **detail)
         )
-
-
-class _Refresh:
-    def __init__(self, refresh_id: str, started_at: float, old: set[str], has_desired_configuration: bool) -> None:
-        self.id, self.started_at, self.old, self.size = refresh_id, started_at, old, len(old)
-        self.has_desired_configuration = has_desired_configuration
-        self.status = "InProgress"
-
-    @property
-    def active(self) -> bool:
-        return self.status in ("InProgress", "Cancelling")
-
-
-def mixed_instances_policy(settings: Settings, percentage: int) -> dict[str, Any]:
-    """As DescribeAutoScalingGroups shows the group that the stacks deploy."""
-    return {
-        "LaunchTemplate": {
-            "LaunchTemplateSpecification": {
-                "LaunchTemplateId": "lt-00000000000000001",
-                "LaunchTemplateName": names.group(settings.fleet_name),
-                "Version": "1",
-            },
-            "Overrides": [{"InstanceType": instance_type} for instance_type in settings.pools],
-        },
-        "InstancesDistribution": {
-            "OnDemandAllocationStrategy": "prioritized",
-            "OnDemandBaseCapacity": settings.capacity.on_demand_base,
-            "OnDemandPercentageAboveBaseCapacity": percentage,
-            "SpotAllocationStrategy": "price-capacity-optimized",
-        },
-    }

@@ -11,41 +11,17 @@ from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from fleet import events, validation
-from fleet.drills import policies, scene, tell
+from fleet import events
+from fleet.drills import arguments, policies, scene, tell
 from fleet.drills.clock import utc
-from fleet.drills.compare import Job, Row, Twist, front, quantile, run
-from fleet.drills.scene import Scene
-from fleet.errors import UserError
+from fleet.drills.compare import Job, Row, front, quantile, run
 from fleet.events import Event
 from fleet.ops.context import Operator, pass_operator
-from fleet.settings import Settings
 
 NIGHT = "2026-07-27-seven-reclaims-in-21-hours"
-SEEDS = 5
 LONGEST_PAUSE_SECONDS = 1.5
 PIPE_COLUMNS = 110
 CAPTION = "degraded minutes, spells of them and their lengths (median / 90 % / longest, min); ±: 95 % interval"
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-
-
-def scene_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What both commands ask for."""
-    options: Sequence[Decorator] = (
-        click.option("--days", type=click.FloatRange(0.01, 3650), default=45, show_default=True, help="Of a region."),
-        click.option("--seeds", type=click.IntRange(1, 10_000), help=f"Markets of a region; {SEEDS} unless given."),
-        click.option("--desired", type=click.IntRange(1, 20), help="Boxes that should serve; from the settings."),
-        click.option("--on-demand-base", type=click.IntRange(0, 20), help="Boxes of those that are always on-demand."),
-        click.option("--supply", type=click.IntRange(1), help="Boxes a region's pool carries; plenty unless given."),
-        click.option("--boots", type=click.FloatRange(0.1, 10), default=1, help="2: boots twice as slow."),
-        click.option("--lost", type=click.FloatRange(0, 1), default=0, help="Share of events that never arrive."),
-        click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in cdk.json."),
-        click.option("--no-valve", is_flag=True, help="Never give up on spot, however many failovers."),
-        click.option("--workers", type=click.IntRange(1), help="Processes; all cores unless given."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 @click.command("drill")
@@ -57,7 +33,7 @@ def scene_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--speed", type=click.FloatRange(1), default=300, show_default=True, help="Of --live, times real time.")
 @click.option("--list", "list_known", is_flag=True, help="Name the histories and regions, and end.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/drill"), show_default=True)
-@scene_options
+@arguments.scene_options
 @pass_operator
 def drill_command(
     operator: Operator,
@@ -91,13 +67,13 @@ def drill_command(
     chosen = names or tuple(policies.POLICIES)
     for name in chosen:
         policies.named(name)
-    place = _scene(words, options)
-    base = Job(place, chosen[0], 0, _settings(operator, options), _twist(options))
+    place = arguments.scene_of(words, options)
+    base = Job(place, chosen[0], 0, arguments.settings_of(operator, options), arguments.twist_of(options))
     first = base.drill()  # reads and checks every file before anything else
     if live:
         _tell(base, speed, console)
         return
-    seeds = range(_seeds(place, options))
+    seeds = range(arguments.seeds_of(place, options))
     jobs = [dataclasses.replace(base, policy=name, seed=seed) for name in chosen for seed in seeds]
     rows = _rows(jobs, options["workers"], console, lambda job: policies.named(job.policy).name)
     for note in (*first.assumptions, *_pinned(rows)):
@@ -113,7 +89,7 @@ def drill_command(
 @click.option("--on", "what", multiple=True, default=("us-east-2",), help="History, region or files, as for `drill`.")
 @click.option("--policy", "name", default="watchdog", show_default=True, metavar="NAME")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/sweep"), show_default=True)
-@scene_options
+@arguments.scene_options
 @pass_operator
 def sweep_command(
     operator: Operator,
@@ -135,17 +111,17 @@ def sweep_command(
     console = _console()
     console.print(f"sweep: {key} on {' '.join(what)}", style="bold")
     policies.named(name)
-    place = _scene(what, options)
+    place = arguments.scene_of(what, options)
     variants = {}
     for value in values:
         changed = {**options, "changes": (*options["changes"], f"{key}={value}")}
-        variants[value] = _settings(operator, changed)
-    base = Job(place, name, 0, next(iter(variants.values())), _twist(options))
+        variants[value] = arguments.settings_of(operator, changed)
+    base = Job(place, name, 0, next(iter(variants.values())), arguments.twist_of(options))
     base.drill()
     jobs = [
         dataclasses.replace(base, settings=settings, seed=seed, variant=value)
         for value, settings in variants.items()
-        for seed in range(_seeds(place, options))
+        for seed in range(arguments.seeds_of(place, options))
     ]
     rows = _rows(jobs, options["workers"], console, lambda job: job.variant)
     title = f"{key} on {' '.join(what)}, {name}, {len(jobs) // len(variants)} markets"
@@ -155,57 +131,6 @@ def sweep_command(
     out.mkdir(parents=True, exist_ok=True)
     path = charts.cost_against_degraded(rows, out / f"{key}.svg", title=title, with_front=True)
     console.print(f"[bold]{path}[/bold]")
-
-
-# --- arguments -------------------------------------------------------------------------------------------------------
-
-
-def _scene(words: Sequence[str], options: dict[str, Any]) -> Scene:
-    supply = {} if options["supply"] is None else {"supply": options["supply"]}
-    return scene.named(words, days=options["days"], **supply)
-
-
-def _seeds(place: Scene, options: dict[str, Any]) -> int:
-    given: int | None = options["seeds"]
-    if given is not None and given > 1 and not place.seeded:
-        raise UserError("--seeds: a history or a file is one market; only a region has more")
-    return given or (SEEDS if place.seeded else 1)
-
-
-def _twist(options: dict[str, Any]) -> Twist:
-    return Twist(boots_factor=options["boots"], events_lost_share=options["lost"])
-
-
-def _settings(operator: Operator, options: dict[str, Any]) -> Settings:
-    """The fleet's own settings with what the command line changes, checked as `cdk.json` is."""
-    raw = dataclasses.asdict(operator.settings)
-    raw["initial_mode"] = "spot-armed"  # a history says how it began
-    capacity = raw["capacity"]
-    if options["desired"] is not None:
-        capacity["max"] = max(2 * options["desired"], capacity["max"])
-        capacity["min"] = options["desired"]
-    if options["on_demand_base"] is not None:
-        capacity["on_demand_base"] = options["on_demand_base"]
-    for change in options["changes"]:
-        key, equals, text = change.partition("=")
-        section: Any = raw
-        *path, last = key.split(".")
-        for part in path:
-            section = section.get(part) if isinstance(section, dict) else None
-        if not equals or not isinstance(section, dict) or last not in section:
-            raise UserError(f"--set {change}: expected KEY=VALUE with a key of cdk.json, as watchdog.grace_seconds=900")
-        section[last] = _value(text)
-    settings = validation.check(raw, "--set")
-    return policies.without_valve(settings) if options["no_valve"] else settings
-
-
-def _value(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
 
 
 def _console() -> Console:

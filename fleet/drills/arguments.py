@@ -1,0 +1,88 @@
+"""What `drill` and `sweep` ask for alike: the options, and what they mean in scenes, settings and luck."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from fleet import validation
+from fleet.drills import policies, scene
+from fleet.drills.compare import Twist
+from fleet.drills.scene import Scene
+from fleet.errors import UserError
+from fleet.ops.context import Operator
+from fleet.settings import Settings
+
+SEEDS = 5
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def scene_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What both commands ask for."""
+    options: Sequence[Decorator] = (
+        click.option("--days", type=click.FloatRange(0.01, 3650), default=45, show_default=True, help="Of a region."),
+        click.option("--seeds", type=click.IntRange(1, 10_000), help=f"Markets of a region; {SEEDS} unless given."),
+        click.option("--desired", type=click.IntRange(1, 20), help="Boxes that should serve; from the settings."),
+        click.option("--on-demand-base", type=click.IntRange(0, 20), help="Boxes of those that are always on-demand."),
+        click.option("--supply", type=click.IntRange(1), help="Boxes a region's pool carries; plenty unless given."),
+        click.option("--boots", type=click.FloatRange(0.1, 10), default=1, help="2: boots twice as slow."),
+        click.option("--lost", type=click.FloatRange(0, 1), default=0, help="Share of events that never arrive."),
+        click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in cdk.json."),
+        click.option("--no-valve", is_flag=True, help="Never give up on spot, however many failovers."),
+        click.option("--workers", type=click.IntRange(1), help="Processes; all cores unless given."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def scene_of(words: Sequence[str], options: dict[str, Any]) -> Scene:
+    """What to drill."""
+    supply = {} if options["supply"] is None else {"supply": options["supply"]}
+    return scene.named(words, days=options["days"], **supply)
+
+
+def seeds_of(place: Scene, options: dict[str, Any]) -> int:
+    """How many markets."""
+    given: int | None = options["seeds"]
+    if given is not None and given > 1 and not place.seeded:
+        raise UserError("--seeds: a history or a file is one market; only a region has more")
+    return given or (SEEDS if place.seeded else 1)
+
+
+def twist_of(options: dict[str, Any]) -> Twist:
+    """What is turned in the simulated cloud."""
+    return Twist(boots_factor=options["boots"], events_lost_share=options["lost"])
+
+
+def settings_of(operator: Operator, options: dict[str, Any]) -> Settings:
+    """The fleet's own settings with what the command line changes, checked as `cdk.json` is."""
+    raw = dataclasses.asdict(operator.settings)
+    raw["initial_mode"] = "spot-armed"  # a history says how it began
+    capacity = raw["capacity"]
+    if options["desired"] is not None:
+        capacity["max"] = max(2 * options["desired"], capacity["max"])
+        capacity["min"] = options["desired"]
+    if options["on_demand_base"] is not None:
+        capacity["on_demand_base"] = options["on_demand_base"]
+    for change in options["changes"]:
+        key, equals, text = change.partition("=")
+        section: Any = raw
+        *path, last = key.split(".")
+        for part in path:
+            section = section.get(part) if isinstance(section, dict) else None
+        if not equals or not isinstance(section, dict) or last not in section:
+            raise UserError(f"--set {change}: expected KEY=VALUE with a key of cdk.json, as watchdog.grace_seconds=900")
+        section[last] = _value(text)
+    settings = validation.check(raw, "--set")
+    return policies.without_valve(settings) if options["no_valve"] else settings
+
+
+def _value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,185 @@
+"""What holds in every market, under every policy, with any luck: limits of the group, time, and each box's life."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as tries
+from hypothesis import strategies as st
+
+from fleet.drills import drill
+from fleet.drills.behaviour import Behaviour, Boots, Events
+from fleet.drills.cloud import SimulatedCloud
+from fleet.drills.drill import Drill
+from fleet.drills.market import PLENTY, Market, Step, merged, pool, with_notice
+from fleet.drills.policies import POLICIES
+from fleet.events import Event
+from fleet.settings import Capacity
+from tests.drills.by_hand import HOUR, START
+
+POOLS = (pool("g6.xlarge", "us-east-2a"), pool("g5.xlarge", "us-east-2b"))
+DAY = 24 * HOUR
+FEW = tries(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+supplies = st.sampled_from([0, 1, 2, PLENTY])
+spells = st.lists(st.tuples(st.integers(1, 8 * 3600), supplies), max_size=8)
+
+
+@st.composite
+def markets(draw: st.DrawFn) -> Market:
+    """Two pools with supplies of their own, seen with their notices."""
+    series = []
+    for one in POOLS:
+        at, changes = START, [(START, draw(supplies))]
+        for seconds, supply in draw(spells):
+            at += seconds
+            changes.append((at, supply))
+        series.append((one.label, changes))
+
+    def read() -> list[Step]:
+        return list(
+            merged([Step(at, label, s) for at, s in with_notice(iter(changes), 120)] for label, changes in series)
+        )
+
+    return Market("random", POOLS, START, START + DAY, read)
+
+
+@st.composite
+def behaviours(draw: st.DrawFn) -> Behaviour:
+    """Both worlds of a flip, with and without hooks and rebalancing, unlucky boots and an unreliable bus."""
+    return Behaviour(
+        boots=Boots(
+            factor=draw(st.sampled_from([0.5, 1, 2])),
+            stuck_share=draw(st.sampled_from([0, 0.2])),
+            failed_share=draw(st.sampled_from([0, 0.2])),
+        ),
+        events=Events(
+            lost_share=draw(st.sampled_from([0, 0.5])),
+            doubled_share=draw(st.sampled_from([0, 0.5])),
+            late_share=draw(st.sampled_from([0, 0.5])),
+        ),
+        launch_hook=draw(st.booleans()),
+        replaces_wrong_kind=draw(st.booleans()),
+        capacity_rebalancing=draw(st.booleans()),
+        takes_first=draw(st.sampled_from(["random", "oldest", "newest"])),
+    )
+
+
+@dataclass
+class Inspector:
+    """Reads a log as it is written and fails on the first impossible line."""
+
+    desired: int
+    limit: int
+    max_noticed_seconds: float = 120.0
+    running: dict[str, str] = field(default_factory=dict)  # box to booting, serving, left
+    ended: set[str] = field(default_factory=set)
+    noticed: dict[str, float] = field(default_factory=dict)
+    sells: dict[str, bool] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    last: float = 0.0
+    served_seconds: float = 0.0
+    start: float = 0.0
+
+    def see(self, event: Event) -> None:
+        at, fields = event.at.timestamp(), event.fields
+        assert at >= self.last, "time runs backwards"
+        serving = sum(state == "serving" for state in self.running.values())
+        self.served_seconds += (at - self.last) * min(serving, self.desired) / self.desired if self.last else 0.0
+        self.last = at
+        box = fields.get("box", "")
+        match event.kind:
+            case "start":
+                self.start = at
+            case "market" if fields.get("purchase", "spot") == "spot":
+                self.sells[fields["pool"]] = fields["sells"]
+            case "box.launched":
+                assert box not in self.running
+                assert box not in self.ended, "an ended box is launched again"
+                if fields["purchase"] == "spot":
+                    assert self.sells[fields["pool"]], "a pool that refuses has sold"
+                self.running[box], self.kinds[box] = "booting", fields["purchase"]
+            case "box.serving":
+                assert self.running[box] == "booting"
+                assert box not in self.noticed, "a noticed box begins to serve"
+                self.running[box] = "serving"
+            case "box.unserving":
+                assert self.running[box] == "serving"
+                self.running[box] = "left"
+            case "notice":
+                assert self.kinds[box] == "spot", "an on-demand box is taken back"
+                self.noticed[box] = at
+            case "box.ended":
+                assert self.running.pop(box) != "serving", "a box ends while it is routed to"
+                self.ended.add(box)
+                if fields["why"] == "reclaim":
+                    assert at - self.noticed[box] <= self.max_noticed_seconds + 1e-6
+        for noticed, since in self.noticed.items():
+            assert noticed in self.ended or at - since <= self.max_noticed_seconds + 1e-6, "outlived its notice"
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@given(market=markets(), behaviour=behaviours(), seed=st.integers(0, 5), size=st.sampled_from([(1, 0), (3, 1)]))
+@FEW
+def test_every_life_is_possible_and_time_is_conserved(
+    name: str, market: Market, behaviour: Behaviour, seed: int, size: tuple[int, int]
+) -> None:
+    desired, base = size
+    capacity = Capacity(min=desired, max=2 * desired, on_demand_base=base)
+    settings = replace(drill.default_settings(), capacity=capacity)
+    clouds: list[SimulatedCloud] = []
+    inspector = Inspector(desired, 0)
+
+    def emit(event: Event) -> None:
+        inspector.see(event)
+        for cloud in clouds:
+            members = sum(box.counted for box in cloud.autoscaling.boxes.values())
+            assert members <= max(cloud.autoscaling.overshoot_limit, 2 * desired), "above max and overshoot"
+
+    lived = drill.run(Drill(market, settings, behaviour, seed, emit=emit, prepare=clouds.append), POLICIES[name]())
+    measure = lived.measure
+    assert inspector.last == market.end
+    assert inspector.served_seconds + measure.degraded_seconds == pytest.approx(DAY)
+    assert sum(window.missing_seconds for window in measure.windows) == pytest.approx(measure.degraded_seconds)
+    assert measure.counts["box.launched"] - measure.counts["box.ended"] == len(inspector.running)
+    for cloud in clouds:
+        assert set(cloud.ec2.running) == set(inspector.running)
+
+
+@given(market=markets(), behaviour=behaviours(), seed=st.integers(0, 5))
+@FEW
+def test_same_seed_same_bytes_whatever_the_market(market: Market, behaviour: Behaviour, seed: int) -> None:
+    def lines() -> list[str]:
+        log: list[Event] = []
+        drill.run(Drill(market, behaviour=behaviour, seed=seed, emit=log.append), POLICIES["watchdog"]())
+        return [event.line() for event in log]
+
+    assert lines() == lines()
+
+
+@given(market=markets(), seed=st.integers(0, 5))
+@FEW
+def test_no_policy_that_waits_for_news_beats_the_clairvoyant(market: Market, seed: int) -> None:
+    """Neither in degraded time, nor at as little of it in cost; boots exact, so that both have the same."""
+    boots = Boots(launch_to_kernel=(30, 30, 30), kernel_to_serving=(267, 267, 267))
+    behaviour = Behaviour(boots=boots, probes=(15, 15), agent_poll=(3, 3))
+    bound = drill.run(Drill(market, behaviour=behaviour, seed=seed), POLICIES["clairvoyant"]()).measure
+    for name in ("on-demand", "spot-only", "watchdog", "fallback"):
+        found = drill.run(Drill(market, behaviour=behaviour, seed=seed), POLICIES[name]()).measure
+        assert found.degraded_seconds >= bound.degraded_seconds - 1e-6, name
+        if found.degraded_seconds <= bound.degraded_seconds + 60:
+            assert found.cost_usd >= bound.cost_usd * 0.99, name
+
+
+def test_an_event_that_comes_twice_changes_no_box() -> None:
+    """The watchdog does nothing where the work is done; and the bus draws its luck from a stream of its own."""
+    steps = [Step(START + hour * HOUR, POOLS[0].label, 1 - hour % 2) for hour in range(24)]
+    market = Market("every other hour", POOLS, START, START + DAY, lambda: steps)
+
+    def boxes(doubled: float) -> list[str]:
+        log: list[Event] = []
+        behaviour = Behaviour(events=Events(doubled_share=doubled))
+        drill.run(Drill(market, behaviour=behaviour, emit=log.append), POLICIES["watchdog"]())
+        return [event.line() for event in log if event.kind.startswith("box.") or event.kind == "mail"]
+
+    assert boxes(0) == boxes(1)
