@@ -197,6 +197,15 @@ def test_a_refresh_launches_first_reports_progress_and_ends_well(settings: Setti
     assert dark_seconds(log) == 0
 
 
+def test_a_successor_warms_up_before_its_predecessor_ends(settings: Settings) -> None:
+    cloud, log = build(settings, market(hours=4), exact(warmup_seconds=60), lever=100, serving="on-demand")
+    cloud.run(START + HOUR)
+    flip(cloud, 0)
+    cloud.run()
+    in_service = told(log, "box.serving")[1] + 5  # the hook is completed at the box's next poll
+    assert told(log, "box.unserving", why="replaced") == [in_service + 60]
+
+
 def test_a_refresh_into_a_drought_fails_after_an_hour_and_leaves_the_serving_box(settings: Settings) -> None:
     scene = market((0.5, 0), hours=4)
     cloud, log = build(settings, scene, exact(replaces_wrong_kind=False), lever=100, serving="on-demand")
@@ -303,6 +312,22 @@ def test_a_failed_invocation_is_tried_twice_more_and_then_given_up(settings: Set
     scans = [at for at in calls if at in (100, 160, 280)]
     assert scans == [100, 160, 280]
     assert any("not authorized" in event.fields["reason"] for event in log if event.kind == "decision")
+
+
+def test_an_event_that_is_too_old_is_not_tried_again(settings: Settings) -> None:
+    calls: list[float] = []
+
+    def handle(payload: dict[str, Any], now: Any) -> None:
+        if "command" not in payload:
+            calls.append(now.timestamp() - START)
+            raise ThrottledError("DescribeAlarms: slow down")
+
+    late = Events(delay=(1, 1), late_share=1, late_by=(799, 799), max_age_seconds=900)
+    cloud, _ = build(settings, market(hours=1), exact(events=late))
+    cloud.watch(handle)
+    cloud.run()
+    first = calls[0]
+    assert [at - first for at in calls if at - first <= 180] == [0, 60]
 
 
 def test_events_are_lost_doubled_and_late_by_their_shares(settings: Settings) -> None:
