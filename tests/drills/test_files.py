@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.drills import files, history, synthetic
+from fleet.drills import drill, files, history, synthetic
+from fleet.drills.drill import Drill
 from fleet.drills.market import PLENTY
+from fleet.drills.policies import Watchdog
 from fleet.errors import UserError
+from fleet.events import Event
 
 HAND_WRITTEN = """\
 # two pools; the first is taken on the first night
@@ -145,3 +148,11 @@ def test_odd_history_is_one_message_with_its_place(case: str, tmp_path: Path) ->
         history.load(path)
     assert place in str(raised.value)
     assert str(path) in str(raised.value)
+
+
+def test_the_hand_written_market_that_ships_has_one_routine_reclaim_and_one_failover() -> None:
+    log: list[Event] = []
+    drill.run(Drill(files.load([synthetic.FOLDER / "drought.market"]), emit=log.append), Watchdog())
+    actions = [event.fields["action"] for event in log if event.kind == "decision"]
+    assert actions.count("failover") == 1
+    assert len([event for event in log if event.kind == "notice"]) == 2
