@@ -5,15 +5,18 @@ from typing import Any
 
 from fleet.embedded import Aws
 
+NOT_THE_FLEETS = ("hnb659fds", "CDKToolkit", "/aws/service/", "AWSServiceRole")  # the CDK toolkit's, and AWS's own
+
 
 def listing(aws: Aws) -> set[str]:
     """`kind: name` of everything that a fleet could have left, AWS's own defaults and the CDK toolkit aside."""
-    return {f"{kind}: {name}" for kind, read in READERS.items() for name in read(aws) if "hnb659fds" not in name}
+    found = ((kind, name) for kind, read in READERS.items() for name in read(aws))
+    return {f"{kind}: {name}" for kind, name in found if not any(mark in name for mark in NOT_THE_FLEETS)}
 
 
 def _stacks(aws: Aws) -> Iterator[str]:
     found = aws.client("cloudformation").describe_stacks()["Stacks"]
-    return (stack["StackName"] for stack in found if stack["StackName"] != "CDKToolkit")
+    return (stack["StackName"] for stack in found)
 
 
 def _buckets(aws: Aws) -> Iterator[str]:

@@ -22,6 +22,15 @@ def create(original: Any, cls: Any, name: str, template: Any, account: str, regi
     return role
 
 
+@extend(Role, "delete_from_cloudformation_json")
+def delete_role(original: Any, cls: Any, resource_name: str, template: Any, account_id: str, region_name: str) -> None:
+    """CloudFormation detaches a role's policies before it deletes the role."""
+    iam = iam_backends[account_id]["aws"]
+    for arn in list(iam.get_role(resource_name).managed_policies):
+        iam.detach_role_policy(arn, resource_name)
+    original(cls, resource_name, template, account_id, region_name)
+
+
 def _delete(policy: Any, account: str, region: str) -> None:
     client("iam", region).delete_policy(PolicyArn=policy.arn)
 
