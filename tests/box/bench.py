@@ -71,7 +71,7 @@ def shaped(folder: Path, rate: str) -> Iterator[tuple[int, str, dict[str, str]]]
         "identities": [
             {
                 "name": "bench",
-                "credentials": [{"accessKey": "bench", "secretKey": "bench"}],
+                "credentials": [{"accessKey": "bench", "secretKey": "bench"}],  # pragma: allowlist secret
                 "actions": ["Admin", "Read", "Write", "List"],
             }
         ]
