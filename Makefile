@@ -101,6 +101,19 @@ deploy: $(DEPLOY) ## the model store; then, once it is filled, everything else (
 destroy: $(DEPLOY) ## delete every stack; names what is kept and what still costs money
 	@python -m fleet.sequence destroy $(ARGS)
 
+review: $(DEV) ## what a deploy of this checkout would do to the deployed stacks: out/review.md, the pull request's comment
+	cdk list --no-notices > /dev/null
+	fleetctl review --out out/review.md
+
+cloud: $(DEV) ## an AWS inside this machine, in the foreground: try every command by hand, no account needed
+	@python -m fleet.ops.cloud
+
+game-day: $(DEV) ## the fleet through a bad day on an AWS inside this machine, under load; ARGS=--live for your own
+	@fleetctl game-day $(ARGS)
+
+bench-ops: $(DEV) ## seconds and calls of fleetctl status and preflight
+	python -m scripts.bench_ops
+
 bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (hours; see --help)
 	python -m fleet.drills.bounds
 

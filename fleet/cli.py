@@ -9,7 +9,7 @@ import click
 
 from fleet.drills.cli import drill_command, sweep_command
 from fleet.errors import USER_ERROR_EXIT_CODE, UserError
-from fleet.ops import verbs
+from fleet.ops import day_verbs, verbs
 from fleet.ops.context import Operator
 from fleet.ops.errors import EXIT_OURS, OperatorError
 from fleet.ops.publish_verb import publish_command
@@ -76,5 +76,5 @@ def main(context: click.Context, settings_path: Path) -> None:
     context.obj = Operator(settings_path)
 
 
-for command in (*verbs.COMMANDS, publish_command, drill_command, sweep_command):
+for command in (*verbs.COMMANDS, *day_verbs.COMMANDS, publish_command, drill_command, sweep_command):
     main.add_command(command)

@@ -340,3 +340,161 @@ FILES = (
         ("context.fleet = null: an object with the settings of one fleet",),
     ),
 )
+
+
+@dataclass(frozen=True)
+class WrongCommand:
+    """What somebody typed after `fleetctl`, and the lines that answer."""
+
+    name: str
+    arguments: tuple[str, ...]
+    lines: tuple[str, ...]
+
+
+COMMANDS = (
+    WrongCommand(
+        "an unknown command",
+        ("stauts",),
+        (
+            "Usage: fleetctl [OPTIONS] COMMAND [ARGS]...",
+            "Try 'fleetctl --help' for help.",
+            "",
+            "Error: No such command 'stauts'. Did you mean 'status'?",
+        ),
+    ),
+    WrongCommand(
+        "a button without a reason",
+        ("pin",),
+        (
+            "Usage: fleetctl pin [OPTIONS]",
+            "Try 'fleetctl pin --help' for help.",
+            "",
+            "Error: Missing option '--why'.",
+        ),
+    ),
+    WrongCommand(
+        "an argument too many",
+        ("status", "now"),
+        (
+            "Usage: fleetctl status [OPTIONS]",
+            "Try 'fleetctl status --help' for help.",
+            "",
+            "Error: Got unexpected extra argument (now)",
+        ),
+    ),
+    WrongCommand(
+        "an unknown option",
+        ("status", "--jsno"),
+        (
+            "Usage: fleetctl status [OPTIONS]",
+            "Try 'fleetctl status --help' for help.",
+            "",
+            "Error: No such option '--jsno'. Did you mean '--json'?",
+        ),
+    ),
+    WrongCommand(
+        "a settings file that is not there",
+        ("--settings", "nowhere.json", "status"),
+        (
+            "nowhere.json: 1 problem in the settings of the fleet",
+            "  (file) = \"nowhere.json\": a readable JSON file ([Errno 2] No such file or directory: 'nowhere.json')",
+        ),
+    ),
+    WrongCommand(
+        "watching as JSON",
+        ("status", "--watch", "--json"),
+        ("status: --watch draws on the terminal; allowed: --watch or --json, not both",),
+    ),
+    WrongCommand(
+        "no prompt",
+        ("ask",),
+        (
+            "Usage: fleetctl ask [OPTIONS] PROMPT",
+            "Try 'fleetctl ask --help' for help.",
+            "",
+            "Error: Missing argument 'PROMPT'.",
+        ),
+    ),
+    WrongCommand(
+        "an empty prompt",
+        ("ask", ""),
+        ("ask: the prompt is empty; allowed: 1 to 4096 bytes of text",),
+    ),
+    WrongCommand(
+        "a prompt of blanks",
+        ("ask", " \n "),
+        ("ask: the prompt is empty; allowed: 1 to 4096 bytes of text",),
+    ),
+    WrongCommand(
+        "a prompt that is too long",
+        ("ask", "x" * 4097),
+        ("ask: the prompt has 4097 bytes; allowed: 1 to 4096 bytes of text",),
+    ),
+    WrongCommand(
+        "an image id that is none",
+        ("pin-ami", "--ami", "ubuntu", "--yes"),
+        ("pin-ami: --ami is 'ubuntu'; allowed: an id such as ami-0a1b2c3d",),
+    ),
+    WrongCommand(
+        "days that are no number",
+        ("history", "--days", "many"),
+        (
+            "Usage: fleetctl history [OPTIONS]",
+            "Try 'fleetctl history --help' for help.",
+            "",
+            "Error: Invalid value for '--days': 'many' is not a valid integer range.",
+        ),
+    ),
+    WrongCommand(
+        "more days than AWS remembers",
+        ("history", "--days", "400"),
+        (
+            "Usage: fleetctl history [OPTIONS]",
+            "Try 'fleetctl history --help' for help.",
+            "",
+            "Error: Invalid value for '--days': 400 is not in the range 1<=x<=42.",
+        ),
+    ),
+    WrongCommand(
+        "no days",
+        ("history", "--days", "0"),
+        (
+            "Usage: fleetctl history [OPTIONS]",
+            "Try 'fleetctl history --help' for help.",
+            "",
+            "Error: Invalid value for '--days': 0 is not in the range 1<=x<=42.",
+        ),
+    ),
+    WrongCommand(
+        "an endpoint without --live",
+        ("game-day", "--endpoint", "http://x"),
+        ("game-day: --endpoint is for a live account; allowed: --live --endpoint URL",),
+    ),
+    WrongCommand(
+        "a review of no assembly",
+        ("review", "--assembly", "nowhere"),
+        (
+            "nowhere: not a cloud assembly ([Errno 2] No such file or directory: 'nowhere/manifest.json'); run `make synth` first",
+        ),
+    ),
+    WrongCommand(
+        "a file where a folder belongs",
+        ("history", "--out", "cdk.json"),
+        (
+            "Usage: fleetctl history [OPTIONS]",
+            "Try 'fleetctl history --help' for help.",
+            "",
+            "Error: Invalid value for '--out': Directory 'cdk.json' is a file.",
+        ),
+    ),
+    WrongCommand(
+        "an option without its value",
+        ("arm", "--why"),
+        ("Error: Option '--why' requires an argument.",),
+    ),
+    WrongCommand(
+        "an image option without its value",
+        ("pin-ami", "--ami"),
+        ("Error: Option '--ami' requires an argument.",),
+    ),
+)

@@ -96,6 +96,13 @@ def health_for(original: Any, group: Any, target: dict[str, Any], ec2: Any) -> A
     return status
 
 
+@extend(models.ELBv2Backend, "describe_target_health")
+def describe_target_health(original: Any, backend: Any, *args: Any, **kwargs: Any) -> list[Any]:
+    """A box that was ended is no target any more: its group deregisters it (moto keeps it, and healthy)."""
+    gone = {box.id for box in backend.ec2_backend.all_instances() if box._state.name in ("shutting-down", "terminated")}
+    return [status for status in original(backend, *args, **kwargs) if status.instance_id not in gone]
+
+
 @control.verb
 def health(instance_id: str, state: str | None) -> None:
     """Set a target's health (healthy, initial, unhealthy, draining, unused, unavailable); None: moto's own again."""

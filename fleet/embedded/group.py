@@ -77,8 +77,9 @@ def update_from_template(
     account_id: str,
     region_name: str,
 ) -> Any:
-    """In place, every property that the template states."""
+    """In place, every property that the template states; a changed launch template needs a successor to be had."""
     properties = cloudformation_json["Properties"]
+    _require_successors(original_resource, properties)
     original_resource.update(
         availability_zones=[],
         desired_capacity=int(properties["DesiredCapacity"]) if "DesiredCapacity" in properties else None,
@@ -93,6 +94,21 @@ def update_from_template(
     )
     _apply(original_resource, properties)
     return original_resource
+
+
+def _require_successors(group: Any, properties: dict[str, Any]) -> None:
+    """The update policy's refresh, as far as a deploy sees it: in a drought it fails and ends nothing."""
+    wanted = properties.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification", {})
+    template, purchase = group.ec2_launch_template, _next_purchase(group)
+    if template is None or not wanted or _market[purchase]:
+        return
+    # A roll-back makes a version of its own, with the old content: the boxes match it already.
+    before, after = (template.get_version(int(v)).data for v in (group.launch_template_version, wanted["Version"]))
+    if before != after:
+        raise ValidationError(
+            f"Instance refresh failed: there is no {purchase} capacity to launch a successor from; "
+            "no instance was terminated"
+        )
 
 
 @extend(models.AutoScalingBackend, "delete_auto_scaling_group")

@@ -64,7 +64,7 @@ def describe_spot_price_history(call: Call) -> dict[str, Any]:
 def describe_alarm_history(call: Call) -> dict[str, Any]:
     """State changes, as moto remembers them."""
     alarm = cloudwatch_backends[ACCOUNT][call.region].alarms.get(call.parameters["AlarmName"])
-    changes = [(at, state) for _, _, state, at in alarm.history] if alarm else []
+    changes = [(entry[4], entry[3]) for entry in alarm.history] if alarm else []
     if alarm:
         changes.append((alarm.state_updated_timestamp, alarm.state_value))
     return {

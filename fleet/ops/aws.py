@@ -1,7 +1,7 @@
 """The operator's door to AWS: clients made on demand, every call counted by name, every failure explained once."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,8 +19,10 @@ _CONFIG = Config(connect_timeout=5, read_timeout=25, retries={"mode": "standard"
 class Aws:
     """AWS in one region, seen with the credentials of whoever runs the command."""
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, environment: Mapping[str, str] | None = None) -> None:
+        """`environment`: AWS variables to use instead of the process's own (an embedded AWS beside a real profile)."""
         self.region = region
+        self._environment = dict(environment or {})
         self._lock = threading.Lock()
         self._session: boto3.Session | None = None
         self._clients: dict[str, Any] = {}
@@ -29,12 +31,21 @@ class Aws:
         """The boto3 client, for the few uses that are more than one call."""
         with self._lock:  # making clients is not thread-safe; using them is
             try:
-                self._session = self._session or boto3.Session(region_name=self.region)
+                self._session = self._session or self._sign_in()
                 if service not in self._clients:
-                    self._clients[service] = self._session.client(service, config=_CONFIG)
+                    endpoint = self._environment.get("AWS_ENDPOINT_URL")
+                    self._clients[service] = self._session.client(service, config=_CONFIG, endpoint_url=endpoint)
             except (BotoCoreError, ValueError) as error:
                 raise explain(error, service=service, operation="session") from None
             return self._clients[service]
+
+    def _sign_in(self) -> boto3.Session:
+        return boto3.Session(
+            aws_access_key_id=self._environment.get("AWS_ACCESS_KEY_ID"),
+            aws_secret_access_key=self._environment.get("AWS_SECRET_ACCESS_KEY"),
+            aws_session_token=self._environment.get("AWS_SESSION_TOKEN"),
+            region_name=self.region,
+        )
 
     def call(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
         """One API call by its own name (`DescribeAlarms`); raises an `OperatorError`."""

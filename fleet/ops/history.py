@@ -22,6 +22,7 @@ from lambdas.watchdog.state import Kind
 NOTICE_SECONDS = 120  # from an interruption notice to the instance's end, where no end was recorded
 _ACTIVITY = re.compile(r"^(Launching a new|Terminating) EC2 instance(?:: (i-[0-9a-f]+))?")
 _SEEN_BOX = re.compile(r"(?P<purchase>spot|on-demand) (?P<pool>[a-z0-9-]+\.[a-z0-9-]+)")
+_ENDED = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)")
 _STAGE = re.compile(r"BOOTSTAGE (.*)")
 _TO_ON_DEMAND = (Kind.FAILOVER, Kind.GAVE_UP, Kind.PINNED, Kind.FELL_BACK)
 
@@ -50,6 +51,16 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Known:
+    """What EC2 says of a box: all that run, and those that ended within the hour."""
+
+    purchase: str
+    pool: str
+    launched: datetime
+    ended: datetime | None = None
+
+
+@dataclass(frozen=True)
 class Sources:
     """What AWS remembers, parsed."""
 
@@ -59,7 +70,7 @@ class Sources:
     activities: tuple[Activity, ...]
     alarms: tuple[tuple[datetime, str], ...]
     stages: tuple[Stage, ...]
-    living: Mapping[str, tuple[str, str, datetime]]  # box to purchase, pool, launch, where EC2 still knows it
+    living: Mapping[str, Known]  # by box, as far as EC2 still remembers it
 
 
 @dataclass
@@ -141,13 +152,15 @@ def _stages(aws: Aws, fleet: str, since: datetime) -> Iterator[Stage]:
             )
 
 
-def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, tuple[str, str, datetime]]]:
+def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, Known]]:
     """Boxes that EC2 remembers: those that run, and those that ended within the hour."""
     ours = [{"Name": "tag:aws:autoscaling:groupName", "Values": [names.group(fleet)]}]
     for reservation in aws.items("ec2", "DescribeInstances", "Reservations", Filters=ours):
         for raw in reservation["Instances"]:
             purchase = "spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand"
-            yield raw["InstanceId"], (purchase, raw["InstanceType"], raw["LaunchTime"])
+            gone = _ENDED.search(raw.get("StateTransitionReason", ""))
+            ended = datetime.fromisoformat(f"{gone[1]}+00:00") if gone else None
+            yield raw["InstanceId"], Known(purchase, raw["InstanceType"], raw["LaunchTime"], ended)
 
 
 # --- put in order ----------------------------------------------------------------------------------------------
@@ -160,9 +173,10 @@ def lives(sources: Sources, settings: Settings) -> dict[str, Life]:
     def life(box: str) -> Life:
         return found.setdefault(box, Life())
 
-    for box, (purchase, pool, launched) in sources.living.items():
+    for box, remembered in sources.living.items():
         known = life(box)
-        known.purchase, known.pool, known.launched = purchase, pool, launched
+        known.purchase, known.pool, known.launched = remembered.purchase, remembered.pool, remembered.launched
+        known.ended = remembered.ended
     for activity in sources.activities:
         if activity.box and activity.launch:
             known = life(activity.box)

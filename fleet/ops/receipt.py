@@ -1,13 +1,16 @@
 """A live history in the receipts' format (`fleet/drills/histories`): anyone can replay their own fleet."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from fleet.events import Event
+from fleet.ops.history import Life
 from fleet.settings import Settings
 
+_SCORE = re.compile(r"\bscore (\d+) in ")
 MODE_OF_LEVER = {0: "spot-armed", 100: "on-demand-failover"}
 
 
@@ -38,6 +41,29 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
     }
 
 
+LAUNCH_TO_KERNEL_SECONDS = 30  # what the drills assume where only the launch is known
+
+
+def boots(lives: Mapping[str, Life], since: datetime) -> list[float | None]:
+    """Kernel to serving of every box launched since, in order: by its own stages, else by the times around them."""
+    launched = sorted((life for life in lives.values() if life.launched and life.launched > since), key=_launch)
+    return [_boot(life) for life in launched]
+
+
+def _launch(life: Life) -> datetime:
+    return life.launched or datetime.max.replace(tzinfo=UTC)
+
+
+def _boot(life: Life) -> float | None:
+    """Seconds; None where the box never served or nothing tells."""
+    ends = [stage.end for stage in life.stages if stage.name == "complete" and stage.outcome == "done"]
+    if ends:
+        return round(ends[0], 1)
+    if life.serving and life.launched:
+        return max(0.0, round((life.serving - life.launched).total_seconds() - LAUNCH_TO_KERNEL_SECONDS, 1))
+    return None
+
+
 def _market(log: Sequence[Event]) -> Iterator[dict[str, Any]]:
     """Reclaims as they ended, and when launches began to fail or to succeed again."""
     kinds = {event.fields["box"]: event.fields["purchase"] for event in log if event.kind == "box.launched"}
@@ -58,8 +84,9 @@ def _market(log: Sequence[Event]) -> Iterator[dict[str, Any]]:
 
 def _scores(decisions: Sequence[Event]) -> Iterator[dict[str, Any]]:
     for event in decisions:
-        if scores := event.fields.get("world", {}).get("scores"):
-            yield {"at": _text(event.at), "score": max(scores.values())}
+        # The reason, not the world: the record of a re-arm shows the world after the flip, when scores no longer count.
+        if said := _SCORE.search(str(event.fields.get("reason", ""))):
+            yield {"at": _text(event.at), "score": int(said[1])}
 
 
 def _outcome(decisions: Sequence[Event], log: Sequence[Event]) -> dict[str, Any]:

@@ -1,13 +1,17 @@
 """How answers look in a terminal: tables by rich; nothing is decided here."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from fleet.events import Event
 from fleet.ops.checks import Level
+from fleet.ops.gameday.scenario import Receipt
+from fleet.ops.history import Life
 from fleet.ops.preflight import Line
 from fleet.ops.status import Status
 
@@ -76,6 +80,35 @@ def status(found: Status) -> Group:
 def _span(seconds: int) -> str:
     hours, minutes = divmod(seconds // 60, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min" if minutes else f"{seconds} s"
+
+
+SHOWN_TRANSITIONS = {"notice", "launch.failed", "alarm", "mode", "lever", "mail"}
+
+
+def history(log: Sequence[Event], boxes: Mapping[str, Life], page: Path) -> None:
+    """Transitions in order, boots by stage, where the page is."""
+    told = _plain_table("at", "what", "")
+    for event in log:
+        if event.kind in SHOWN_TRANSITIONS:
+            words = ", ".join(str(value).split("\n")[0] for value in event.fields.values())
+            told.add_row(f"{event.at:%m-%d %H:%M:%S}", event.kind, _escape(words))
+    boots = _plain_table("box", "kind", "pool", "launched", "stages, seconds")
+    for box, life in sorted(boxes.items(), key=lambda item: str(item[1].launched)):
+        stages = ", ".join(f"{stage.name} {stage.end - stage.start:.0f}" for stage in life.stages)
+        boots.add_row(box, life.purchase, life.pool, f"{life.launched:%m-%d %H:%M:%S}", stages or "not logged")
+    console().print(Group(told, Text(), boots, Text(), Text(f"drawn in {page}")))
+
+
+def game_day(receipts: Sequence[Receipt], page: Path) -> None:
+    """One line a step."""
+    table = _plain_table("", "step", "expected", "seen", "s", "requests", "failed", "outage s")
+    for step in receipts:
+        verdict = "[green]held[/]" if step.held else "[bold red]FAILED[/]"
+        met = step.load
+        numbers = (str(met.requests), str(met.failed), f"{met.longest_outage_seconds:.1f}") if met else ("", "", "")
+        table.add_row(verdict, step.step, _escape(step.expected), _escape(step.seen), f"{step.seconds:.0f}", *numbers)
+    held = sum(step.held for step in receipts)
+    console().print(Group(table, Text(f"{held} of {len(receipts)} steps held; receipts beside {page}")))
 
 
 def record(found: dict[str, Any]) -> None:

@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from fleet import validation
+from fleet.cli import main
 from fleet.contradictions import RULES
 from fleet.settings import Settings
 from tests import wrong_uses
 from tests.synth import ROOT
-from tests.wrong_uses import ABSENT, WrongFile, WrongSettings
+from tests.wrong_uses import ABSENT, WrongCommand, WrongFile, WrongSettings
 
 DOCUMENT = json.loads((ROOT / "cdk.json").read_text())
 
@@ -62,6 +64,21 @@ def test_a_file_that_holds_no_settings_is_answered_in_full(
     with pytest.raises(validation.SettingsError) as caught:
         validation.load()
     assert str(caught.value) == answer(wrong.lines)
+
+
+@pytest.mark.parametrize("wrong", wrong_uses.COMMANDS, ids=lambda wrong: wrong.name)
+def test_a_wrong_command_is_answered_in_full(wrong: WrongCommand) -> None:
+    """Before anything is asked of AWS: there is none here."""
+    done = CliRunner().invoke(main, wrong.arguments, prog_name="fleetctl")
+    assert done.exit_code == 2
+    assert done.stderr == "\n".join(wrong.lines) + "\n"
+    assert done.stdout == ""
+
+
+def test_the_table_of_wrong_uses_is_long_and_says_nothing_twice() -> None:
+    rows = [*wrong_uses.SETTINGS, *wrong_uses.FILES, *wrong_uses.COMMANDS]
+    assert len(rows) >= 45
+    assert len({row.name for row in rows}) == len(rows)
 
 
 def test_every_contradiction_stands_in_the_table() -> None:

@@ -1,0 +1,127 @@
+"""The subcommands of `fleetctl` that look back and play ahead: `history` and `game-day`."""
+
+import json
+import tempfile
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from fleet import events, names, report
+from fleet.errors import UserError
+from fleet.ops import history, receipt, render
+from fleet.ops.aws import Aws
+from fleet.ops.context import EXIT_ATTENTION, Operator, json_option, pass_operator
+
+
+@click.command("history")
+@click.option("--days", type=click.IntRange(1, 42), default=7, show_default=True, help="How far to look back.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("out/history"),
+    show_default=True,
+    help="Where the event log, the drawn page and the receipt go.",
+)
+@json_option
+@pass_operator
+def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> None:
+    """Draw what happened to the fleet, and export it for the drills.
+
+    Reclaims, boots by stage, transitions: read from the watchdog's log, the group's activities, the alarm and the log
+    of the boxes. Writes events.jsonl, report.html and receipt.json; the receipt replays in the drills. Reads only.
+
+    \b
+    Example:  fleetctl history --days 14 && fleetctl drill out/history/receipt.json
+    """
+    settings, until = operator.settings, datetime.now(UTC)
+    sources = history.read(settings, operator.aws, until - timedelta(days=days), until)
+    log = history.events(sources, settings)
+    boxes = history.lives(sources, settings)
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / "events.jsonl").open("w", encoding="utf-8") as file:
+        events.write(log, file)
+    written = receipt.receipt(log, settings, boots=receipt.boots(boxes, sources.since))
+    (out / "receipt.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    page = report.render(log, out, title=f"{settings.fleet_name}, the last {days} days")
+    if as_json:
+        click.echo(json.dumps(written, indent=1))
+    else:
+        render.history(log, boxes, page)
+
+
+@click.command("game-day")
+@click.option("--live", is_flag=True, help="On the account of your credentials: real boxes, real money, hours.")
+@click.option("--endpoint", help="Where the load goes on a live account (default: the fleet's own endpoint).")
+@click.option("--no-load", is_flag=True, help="Play without load: the endpoint cannot be reached from here.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("out/game-day"),
+    show_default=True,
+    help="Where receipts, event log and page go.",
+)
+@json_option
+@pass_operator
+def game_day_command(
+    operator: Operator, live: bool, endpoint: str | None, no_load: bool, yes: bool, out: Path, as_json: bool
+) -> None:
+    """Lead the fleet through a bad day on purpose, with a receipt for each step.
+
+    Arm through the real gate, a planned roll under load, a false alarm, a real one, a real terminate, a scan that must
+    refuse, the valve. On the embedded AWS unless --live is given. Ends with 0 if every step held, 3 otherwise.
+    The fleet is left pinned: `fleetctl arm` ends the day.
+    """
+    if endpoint and not live:
+        raise UserError("game-day: --endpoint is for a live account; allowed: --live --endpoint URL")
+    if live and not yes:
+        click.echo(f"game-day on {operator.settings.fleet_name} in {operator.settings.region}, live:", err=True)
+        click.confirm("Boxes end, the fleet is dark for minutes, it takes about 5 hours. Go on?", abort=True, err=True)
+    receipts, page = _play(operator, live=live, endpoint=endpoint, with_load=not no_load, out=out)
+    if as_json:
+        click.echo((out / "receipts.json").read_text())
+    else:
+        render.game_day(receipts, page)
+    if not all(step.held for step in receipts):
+        raise click.exceptions.Exit(EXIT_ATTENTION)
+
+
+def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bool, out: Path) -> Any:
+    from fleet.ops.gameday import report as day_report
+    from fleet.ops.gameday.live_stage import LiveStage
+    from fleet.ops.gameday.load import Load
+    from fleet.ops.gameday.scenario import STEPS, Day, play
+
+    settings, began = operator.settings, datetime.now(UTC)
+
+    def tell(line: str) -> None:
+        click.echo(line, err=True)
+
+    with ExitStack() as stack:
+        if live:
+            stage: Any = LiveStage(settings, operator.aws, endpoint or _endpoint(operator), tell=tell)
+        else:
+            from fleet.embedded.standing import standing  # moto and the app: only where they are played with
+            from fleet.ops.gameday.embedded_stage import EmbeddedStage, front_door
+
+            tell("an AWS inside this machine, the fleet deployed on it ...")
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            fleet = stack.enter_context(standing(folder, operator.settings_path))
+            aws = Aws(settings.region, environment=fleet.aws.environment())
+            stage = EmbeddedStage(fleet, aws, stack.enter_context(front_door(fleet)))
+        load = stack.enter_context(Load(stage.endpoint, settings.model.name)) if with_load else None
+        day = Day(stage, load)
+        receipts = list(play(day, STEPS, tell))
+        return receipts, day_report.write(day, receipts, began, out)
+
+
+def _endpoint(operator: Operator) -> str:
+    name = names.stack(operator.settings.fleet_name, "group")
+    outputs = operator.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
+    return str(next(output["OutputValue"] for output in outputs if output["OutputKey"] == names.OUTPUT_ENDPOINT))
+
+
+COMMANDS = (history_command, game_day_command)

@@ -1,0 +1,113 @@
+"""Replays prompts against the fleet's endpoint from a few threads, and keeps what each request met."""
+
+import itertools
+import json
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+PROMPTS = (
+    "hello",
+    "Name three colours.",
+    "What is the capital of France?",
+    "Count from one to five.",
+    "Write one sentence about rain.",
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request. `at` and `seconds` on the monotonic clock; `error` is "" for a success."""
+
+    at: float
+    seconds: float
+    error: str
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What callers met between two moments."""
+
+    requests: int
+    failed: int
+    median_seconds: float
+    worst_seconds: float
+    longest_outage_seconds: float  # from the first failure of a run of failures to the next success
+    errors: tuple[str, ...]
+
+
+@dataclass
+class Load:
+    """`with Load(...)` keeps asking until the block ends."""
+
+    endpoint: str
+    model: str
+    threads: int = 2
+    pause_seconds: float = 0.05
+    timeout_seconds: float = 60.0
+    prompts: Sequence[str] = PROMPTS
+    requests: list[Request] = field(default_factory=list)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> "Load":
+        self._pool = ThreadPoolExecutor(max_workers=self.threads)
+        for number in range(self.threads):
+            self._pool.submit(self._ask_on, number)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        if self._pool:
+            self._pool.shutdown(wait=True)
+
+    def _ask_on(self, number: int) -> None:
+        for prompt in itertools.islice(itertools.cycle(self.prompts), number, None):
+            if self._stop.is_set():
+                return
+            began = time.monotonic()
+            error = self._ask(prompt)
+            self.requests.append(Request(began, time.monotonic() - began, error))
+            self._stop.wait(self.pause_seconds)
+
+    def _ask(self, prompt: str) -> str:
+        body = json.dumps({"model": self.model, "prompt": prompt, "stream": False, "options": {"num_predict": 16}})
+        request = urllib.request.Request(f"{self.endpoint}/api/generate", body.encode())  # noqa: S310  (the fleet's own)
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout_seconds) as answer:  # noqa: S310
+                return "" if "response" in json.load(answer) else "an answer without a response"
+        except urllib.error.HTTPError as error:
+            return f"HTTP {error.code}"
+        except (OSError, ValueError) as error:
+            return type(getattr(error, "reason", error)).__name__
+
+    def summary(self, since: float, until: float) -> Summary:
+        """What was met by requests begun between two moments of the monotonic clock."""
+        return summarize([request for request in self.requests if since <= request.at <= until])
+
+
+def summarize(requests: Sequence[Request]) -> Summary:
+    """Pure arithmetic over requests in any order."""
+    ordered = sorted(requests, key=lambda request: request.at)
+    times = sorted(request.seconds for request in ordered if not request.error)
+    worst = outage = 0.0
+    dark_since: float | None = None
+    for request in ordered:
+        if request.error:
+            dark_since = request.at if dark_since is None else dark_since
+            worst = max(worst, request.at + request.seconds - dark_since)
+        elif dark_since is not None:
+            worst, dark_since = max(worst, request.at - dark_since), None
+    outage = worst
+    return Summary(
+        requests=len(ordered),
+        failed=sum(bool(request.error) for request in ordered),
+        median_seconds=round(times[len(times) // 2], 3) if times else 0.0,
+        worst_seconds=round(times[-1], 3) if times else 0.0,
+        longest_outage_seconds=round(outage, 3),
+        errors=tuple(sorted({request.error for request in ordered if request.error})),
+    )

@@ -1,0 +1,160 @@
+"""Every command in README and docs is run: on the embedded AWS where it asks AWS, by its own parser where a test of its
+own runs it, as a dry run where it is a make verb whose run is another test.
+"""
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from botocore import xform_name
+from click.testing import CliRunner
+
+from fleet import names
+from fleet.cli import main
+from fleet.embedded.deployed import Deployed
+from tests.docs.commands import ROOT, Shown, shown
+
+SHOWN = shown()
+# fleetctl's verbs that another test runs whole; here their arguments are parsed.
+RUN_ELSEWHERE = {
+    "game-day": "tests/ops/test_game_day.py",
+    "drill": "tests/drills/test_cli.py",
+    "sweep": "tests/drills/test_cli.py",
+    "publish": "tests/unit/test_publish.py",
+    "pin-ami": "tests/ops/test_embedded.py",
+    "review": "tests/ops/test_deploys.py",
+}
+# aws operations that neither moto nor a machine without the service can carry out: their parameters are checked.
+ONLY_CHECKED = {"start-session", "request-service-quota-increase", "continue-update-rollback", "create-grant"}
+NEEDS_A_PERSON = {("aws", "sso", "login")}
+
+
+def of(program: str) -> list[Shown]:
+    return [command for command in SHOWN if command.words[0] == program]
+
+
+def test_the_docs_show_commands_of_every_kind() -> None:
+    assert {command.words[0] for command in SHOWN} >= {"make", "fleetctl", "aws"}
+    assert len(SHOWN) > 40
+
+
+def test_every_make_verb_that_is_shown_exists_and_is_named_in_the_help() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    verbs = {word for command in of("make") for word in command.words[1:] if "=" not in word}
+    assert len(verbs) > 6
+    for verb in verbs:
+        assert re.search(rf"^{re.escape(verb)}:.*## ", makefile, re.MULTILINE), verb
+    dry = subprocess.run(["make", "-n", *sorted(verbs)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert dry.returncode == 0, dry.stderr
+
+
+@pytest.mark.parametrize("command", of("fleetctl"), ids=str)
+def test_every_fleetctl_command_that_is_shown_runs(command: Shown, live: Deployed, tmp_path: Path) -> None:
+    arguments = list(command.words[1:])
+    verb = next((word for word in arguments if not word.startswith("-")), "--help")
+    if verb in RUN_ELSEWHERE:
+        assert (ROOT / RUN_ELSEWHERE[verb]).exists()
+        context = click.Context(main)
+        found = main.get_command(context, verb)
+        assert found is not None
+        files = [
+            str(tmp_path / word) if re.search(r"\.(tgz|gguf|json)$|^Modelfile$", word) else word
+            for word in arguments[1:]
+        ]
+        for word in files:
+            if word.startswith(str(tmp_path)):
+                Path(word).parent.mkdir(parents=True, exist_ok=True)
+                Path(word).write_text("{}")
+        found.make_context(verb, files)
+        return
+    if "--watch" in arguments:
+        arguments.remove("--watch")
+    if verb in ("pin", "arm", "scan", "probe"):
+        arguments += [] if "--why" in arguments else ["--why", "as the page says"]
+        arguments += [] if "--yes" in arguments else ["--yes"]
+    if verb == "history":
+        arguments += ["--out", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments, env=live.aws.environment())
+    assert done.exit_code in (0, 3), done.output
+
+
+def test_every_aws_command_that_is_shown_is_one(live: Deployed) -> None:
+    """The AWS CLI's own grammar, read from its service models: run on the embedded AWS, or its parameters checked."""
+    for command in of("aws"):
+        if command.words[:3] in NEEDS_A_PERSON:
+            continue
+        service, operation, *rest = command.words[1:]
+        client = live.aws.client({"s3api": "s3"}.get(service, service))
+        methods = {xform_name(name, "-"): method for method, name in client.meta.method_to_api_mapping.items()}
+        assert operation in methods, command
+        model = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[methods[operation]])
+        arguments = parsed(rest, model.input_shape, live)
+        missing = set(model.input_shape.required_members) - arguments.keys()
+        assert not missing, f"{command}: {missing}"
+        if operation not in ONLY_CHECKED:
+            getattr(client, methods[operation])(**arguments)
+
+
+def parsed(words: list[str], shape: Any, live: Deployed) -> dict[str, Any]:
+    """`--kebab-case value ...` to the API's parameters; placeholders in capitals become things that exist."""
+    found: dict[str, Any] = {}
+    members = {xform_name(name, "-"): (name, member) for name, member in shape.members.items()}
+    flags: list[list[str]] = []
+    for word in words:
+        if word.startswith("--"):
+            flags.append([word[2:]])
+        else:
+            flags[-1].append(word)
+    for flag, *values in flags:
+        if flag == "region":
+            continue
+        assert flag in members, f"--{flag}: known are {sorted(members)}"
+        name, member = members[flag]
+        filled = [_filled(value, live) for value in values]
+        match member.type_name:
+            case "boolean":
+                found[name] = True
+            case "list" if filled and "=" in filled[0]:
+                found[name] = [dict(pair.split("=", 1) for pair in value.split(",")) for value in filled]
+            case "list":
+                found[name] = filled
+            case "map" | "structure":
+                pairs = (pair.split("=", 1) for value in filled for pair in value.split(","))
+                found[name] = {key: [value] for key, value in pairs}
+            case "integer" | "long" | "double":
+                found[name] = float(filled[0])
+            case _:
+                found[name] = " ".join(filled)
+    return found
+
+
+def _filled(value: str, live: Deployed) -> str:
+    if value.startswith("file://"):
+        return (ROOT / value.removeprefix("file://")).read_text()
+    known = {
+        "BUCKET": lambda: live.output("store", names.OUTPUT_BUCKET),
+        "INSTANCE_ID": lambda: live.boxes()[0]["InstanceId"],
+        "OWNER/NAME": lambda: "owner/name",
+        "NAME": lambda: "llm-group",
+    }
+    for placeholder, found in known.items():
+        value = value.replace(placeholder, found()) if placeholder in value else value
+    return value
+
+
+def test_programs_beyond_these_are_a_handful() -> None:
+    """`cdk`, `git` and `source` appear in passing; anything else would be a command that nobody runs."""
+    for program in ("cdk", "git", "source"):
+        for command in of(program):
+            assert shlex.join(command.words).split()[:2] in (
+                ["cdk", "bootstrap"],
+                ["cdk", "deploy"],
+                ["cdk", "diff"],
+                ["git", "pull"],
+                ["git", "clone"],
+                ["source", "out/cloud/env"],
+            ), command

@@ -1,0 +1,200 @@
+"""Deploys never fight the fleet: a roll is launch-first, a drought keeps the serving box, a roll-back is repaired.
+
+What happens over time runs in the simulated cloud through the watchdog's own handler; what a deploy says, on the
+embedded AWS with the synthesized templates.
+"""
+
+import json
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fleet.cli import main
+from fleet.drills.cloud import SimulatedCloud
+from fleet.embedded import EmbeddedError, assembly, policies
+from fleet.embedded.deployed import Deployed
+from fleet.events import Event
+from fleet.ops import review as comparison
+from fleet.settings import Settings
+from lambdas.watchdog import handler
+from tests.drills.by_hand import HOUR, START, exact, market
+
+WATCHDOG_STATE = {"spot-armed": 0, "on-demand-failover": 100, "on-demand-pinned": 100}
+
+
+def simulated(settings: Settings, *steps: tuple[float, int], mode: str = "spot-armed", hours: float = 4) -> Any:
+    """A serving fleet in the simulated cloud, with the real watchdog; and its log."""
+    log: list[Event] = []
+    lever = WATCHDOG_STATE[mode]
+    state: dict[str, Any] = {"version": 1, "mode": mode}
+    if mode == "on-demand-failover":
+        state["cooldown_from"] = datetime.fromtimestamp(START, UTC).isoformat()  # no re-arm while we look
+    cloud = SimulatedCloud(
+        market(*steps, hours=hours, spares=True),
+        settings=settings,
+        behaviour=exact(),
+        emit=log.append,
+        lever=lever,
+        state=json.dumps(state),
+        serving="on-demand" if lever else "spot",
+    )
+    cloud.watch(lambda payload, now: handler.run(payload, cloud=cloud, settings=settings, now=now))
+    return cloud, log
+
+
+def times(log: list[Event], kind: str) -> list[float]:
+    return [event.at.timestamp() - START for event in log if event.kind == kind]
+
+
+# --- over time -------------------------------------------------------------------------------------------------
+
+
+def test_a_template_change_rolls_launch_first(settings: Settings) -> None:
+    cloud, log = simulated(settings)
+    cloud.run(until=START + HOUR)
+    (old,) = (box.id for box in cloud.group().boxes)
+    cloud.autoscaling.start_refresh(has_desired_configuration=True)
+    cloud.run()
+    (new,) = (event.fields["box"] for event in log if event.kind == "box.serving" and event.fields["box"] != old)
+    served = next(e.at for e in log if e.kind == "box.serving" and e.fields["box"] == new)
+    stopped = next(e.at for e in log if e.kind == "box.unserving" and e.fields["box"] == old)
+    assert served < stopped
+    assert cloud.refreshes()[0].status == "Successful"
+    assert "ALARM" not in [event.fields.get("state") for event in log if event.kind == "alarm"]
+
+
+def test_a_template_change_in_a_drought_keeps_the_serving_box_and_fails(settings: Settings) -> None:
+    cloud, log = simulated(settings, (HOUR / 2, 0))
+    cloud.run(until=START + HOUR)
+    before = [box.id for box in cloud.group().boxes]
+    cloud.autoscaling.start_refresh(has_desired_configuration=True)
+    cloud.run()
+    assert [box.id for box in cloud.group().boxes if box.lifecycle == "InService"] == before
+    assert times(log, "box.unserving") == []
+    assert cloud.refreshes()[0].status == "Failed"
+
+
+@pytest.mark.parametrize(("mode", "rolled_back_to"), [("spot-armed", 100), ("on-demand-failover", 0)])
+def test_after_a_roll_back_mode_and_lever_agree_within_one_scan(
+    settings: Settings, mode: str, rolled_back_to: int
+) -> None:
+    cloud, log = simulated(settings, mode=mode)
+    cloud.run(until=START + HOUR + 60)
+    cloud.flip(cloud.group(), rolled_back_to, send_template=True)  # what CloudFormation puts back with the old template
+    cloud.run(until=START + HOUR + 60 + settings.watchdog.scan_seconds)
+    text, lever = cloud.parameters()
+    assert json.loads(text or "")["mode"] == mode
+    assert (cloud.group().on_demand_percentage, lever) == (WATCHDOG_STATE[mode], str(WATCHDOG_STATE[mode]))
+    assert sum("repaired" in str(event.fields.get("subject")) for event in log if event.kind == "mail") == 1
+
+
+def test_after_a_roll_back_of_a_pinned_fleet_the_scan_reports_and_changes_nothing(settings: Settings) -> None:
+    cloud, log = simulated(settings, mode="on-demand-pinned")
+    cloud.run(until=START + HOUR + 60)
+    cloud.flip(cloud.group(), 0, send_template=True)
+    cloud.run(until=START + HOUR + 60 + settings.watchdog.scan_seconds)
+    assert cloud.group().on_demand_percentage == 0
+    scan = [event.fields for event in log if event.kind == "decision"][-1]
+    assert scan["reason"] == "pinned; nothing to do"
+    assert "parameter 100, group 0: on-demand-pinned expects 100" in scan["detail"]
+
+
+# --- on the embedded AWS ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def changed(assembly_dir_copy: Path) -> Path:
+    """The app with other user data, as a new bundle would make it."""
+    path = assembly_dir_copy / "llm-group.template.json"
+    body = json.loads(path.read_text())
+    for resource in body["Resources"].values():
+        if resource["Type"] == "AWS::EC2::LaunchTemplate":
+            resource["Properties"]["LaunchTemplateData"]["UserData"] = {"Fn::Base64": "#!/bin/bash\n: another bundle\n"}
+    path.write_text(json.dumps(body))
+    return assembly_dir_copy
+
+
+@pytest.fixture
+def assembly_dir_copy(assembly: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(assembly, tmp_path / "cdk.out"))
+
+
+def test_a_deploy_in_a_drought_keeps_the_box_and_says_why_it_failed(live: Deployed, changed: Path) -> None:
+    before = [box["InstanceId"] for box in live.boxes()]
+    live.market(spot=False)
+    with pytest.raises(EmbeddedError) as failed:
+        assembly.deploy(live.aws, changed, "llm-group")
+    assert "there is no spot capacity to launch a successor from; no instance was terminated" in str(failed.value)
+    assert [box["InstanceId"] for box in live.boxes()] == before
+    live.market(spot=True)
+    assembly.deploy(live.aws, changed, "llm-group")  # the same deploy, once the market sells
+
+
+def review(live: Deployed, cdk_out: Path, *more: str) -> str:
+    done = CliRunner().invoke(main, ["review", "--assembly", str(cdk_out), *more], env=live.aws.environment())
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_the_review_of_an_unchanged_app_says_nothing_changes(live: Deployed, assembly: Path) -> None:
+    assert "**Nothing**" in review(live, assembly)
+
+
+def test_the_review_of_another_bundle_says_that_it_rolls_launch_first(
+    live: Deployed, changed: Path, tmp_path: Path
+) -> None:
+    text = review(live, changed, "--out", str(tmp_path / "out" / "review.md"))
+    assert "- **Rolls boxes:** yes, launch-first" in text
+    assert "LaunchTemplateData/UserData" in text
+    assert "- **Destructive:** no" in text
+    assert (tmp_path / "out" / "review.md").read_text() == text
+
+
+def test_the_review_after_a_flip_says_that_the_next_deploy_carries_the_lever(answers: Any) -> None:
+    """With the resolved value that CloudFormation remembers of an SSM input; moto's tells none."""
+    template = {"Parameters": {"Lever": {"Type": "AWS::SSM::Parameter::Value<String>"}}, "Resources": {}}
+    remembered = {"ParameterKey": "Lever", "ParameterValue": "/llm/lever", "ResolvedValue": "0"}
+    aws = answers()
+    aws.answers = {
+        "cloudformation DescribeStacks": {"Stacks": [{"StackStatus": "UPDATE_COMPLETE", "Parameters": [remembered]}]},
+        "cloudformation GetTemplate": {"TemplateBody": template},
+        "ssm GetParameters": {"Parameters": [{"Name": "/llm/lever", "Value": "100"}]},
+    }
+    result = comparison.review(comparison.observed(aws, {"llm-group": template}))
+    assert result.notes == ("llm-group: Lever moved 0 -> 100 since the last deploy; the next one carries it",)
+    assert result.rolls == ()
+
+
+def test_the_review_needs_no_more_than_the_review_role_grants_and_the_role_no_more(
+    live: Deployed, changed: Path
+) -> None:
+    cloudformation, iam = live.aws.client("cloudformation"), live.aws.client("iam")
+    cloudformation.create_stack(
+        StackName="review-role",
+        TemplateBody=Path(".github/review-role.yaml").read_text(),
+        Capabilities=["CAPABILITY_IAM"],
+        Parameters=[
+            {"ParameterKey": "Repository", "ParameterValue": "someone/fleet"},
+            {"ParameterKey": "Fleet", "ParameterValue": "llm"},
+            {"ParameterKey": "ProviderArn", "ParameterValue": "arn:aws:iam::123456789012:oidc-provider/github"},
+        ],
+    )
+    found = cloudformation.describe_stack_resources(StackName="review-role")["StackResources"]
+    role = next(r["PhysicalResourceId"] for r in found if r.get("ResourceType") == "AWS::IAM::Role")
+    document = iam.get_role_policy(RoleName=role, PolicyName="read-the-fleet")["PolicyDocument"]
+    statements = (json.loads(document) if isinstance(document, str) else document)["Statement"]
+    before = len(live.aws.requests())
+    review(live, changed)
+    calls = {f"{line['service']}:{line['action']}" for line in live.aws.requests()[before:] if line["service"] != "sts"}
+    granted = {
+        action for s in statements for action in ([s["Action"]] if isinstance(s["Action"], str) else s["Action"])
+    }
+    assert calls | {"ssm:GetParameters"} == granted  # moto remembers no resolved inputs, so none is asked for
+    own = "arn:aws:cloudformation:us-east-2:123456789012:stack/llm-group/1"
+    assert policies.allowed(statements, "cloudformation:GetTemplate", own, {})
+    assert not policies.allowed(statements, "cloudformation:GetTemplate", own.replace("llm-", "other-"), {})
+    assert not policies.allowed(statements, "cloudformation:ExecuteChangeSet", own, {})

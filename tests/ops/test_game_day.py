@@ -1,0 +1,193 @@
+"""The game day: the whole day on the embedded AWS, the load's arithmetic, the live stage on scripted answers."""
+
+import http.server
+import json
+import threading
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet.embedded.deployed import Deployed
+from fleet.events import read
+from fleet.ops.aws import Aws
+from fleet.ops.gameday import report
+from fleet.ops.gameday.embedded_stage import EmbeddedStage, front_door
+from fleet.ops.gameday.live_stage import LiveStage
+from fleet.ops.gameday.load import Load, Request, summarize
+from fleet.ops.gameday.scenario import STEPS, Day, play
+from fleet.ops.gameday.stage import StageError
+from fleet.settings import Settings
+
+
+def test_every_step_of_the_day_holds_and_no_request_fails_during_the_planned_roll(
+    live: Deployed, tmp_path: Path
+) -> None:
+    began = datetime.now(UTC)
+    with front_door(live) as endpoint:
+        stage = EmbeddedStage(live, Aws(live.aws.region, environment=live.aws.environment()), endpoint)
+        with Load(endpoint, live.settings.model.name) as load:
+            day = Day(stage, load)
+            receipts = list(play(day, STEPS, lambda _: None))
+    assert [(step.step, step.seen) for step in receipts if not step.held] == []
+    assert [step.step for step in receipts] == [name for name, _, _ in STEPS]
+    by_name = {step.step: step for step in receipts}
+    roll, dark = by_name["planned roll under load"].load, by_name["alarm in the dark"].load
+    assert roll
+    assert roll.requests > 0
+    assert roll.failed == 0
+    assert dark
+    assert dark.failed > 0  # darkness is real to callers
+    assert "cooldown 10800 s" in by_name["scan inside the cooldown"].seen
+    assert by_name["valve"].decision["action"] == "gave-up"
+    assert (live.state()["mode"], live.lever()) == ("on-demand-pinned", "100")
+
+    page = report.write(day, receipts, began, tmp_path)
+    assert page.exists()
+    assert len(json.loads((tmp_path / "receipts.json").read_text())) == len(STEPS)
+    kinds = {event.kind for event in read((tmp_path / "events.jsonl").read_text().splitlines())}
+    assert {"start", "decision", "mode", "lever", "alarm", "mail", "box.launched", "box.ended", "end"} <= kinds
+
+
+def test_a_step_that_does_not_hold_fails_and_one_that_cannot_be_played_ends_the_day(live: Deployed) -> None:
+    def impossible(_: Day) -> tuple[bool, str]:
+        raise StageError("no successor")
+
+    steps = (
+        ("fine", "", lambda _: (True, "yes")),
+        ("wrong", "", lambda _: (False, "no")),
+        ("impossible", "", impossible),
+        ("never", "", lambda _: (True, "yes")),
+    )
+    day = Day(EmbeddedStage(live, Aws("us-east-2", environment=live.aws.environment()), ""))
+    receipts = list(play(day, steps, lambda _: None))
+    assert [(step.step, step.held) for step in receipts] == [("fine", True), ("wrong", False), ("impossible", False)]
+    assert receipts[-1].seen == "could not be played: no successor"
+
+
+# --- load ------------------------------------------------------------------------------------------------------
+
+
+def test_the_summary_counts_failures_and_the_longest_outage() -> None:
+    requests = [Request(0, 1, ""), Request(2, 0.5, "refused"), Request(4, 0.5, "refused"), Request(7, 3, "")]
+    found = summarize(requests)
+    assert (found.requests, found.failed, found.median_seconds, found.worst_seconds) == (4, 2, 3, 3)
+    assert (found.longest_outage_seconds, found.errors) == (5, ("refused",))
+
+
+def test_an_outage_that_never_ends_lasts_to_the_last_failure() -> None:
+    assert summarize([Request(0, 1, "x"), Request(5, 1, "x")]).longest_outage_seconds == 6
+    assert summarize([]).requests == 0
+
+
+class Engine(http.server.BaseHTTPRequestHandler):
+    """Answers every second request with a 503."""
+
+    count = 0
+
+    def do_POST(self) -> None:
+        Engine.count += 1
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b'{"response": "x"}'
+        self.send_response(503 if Engine.count % 2 else 200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Quiet."""
+
+
+def test_the_load_keeps_what_each_request_met_and_stops_with_its_block() -> None:
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with Load(f"http://127.0.0.1:{server.server_port}", "m", pause_seconds=0) as load:
+        deadline = time.monotonic() + 20
+        while len(load.requests) < 20 and time.monotonic() < deadline:
+            time.sleep(0.02)
+    count = len(load.requests)
+    server.shutdown()
+    server.server_close()
+    assert count >= 20
+    assert {request.error for request in load.requests} == {"", "HTTP 503"}
+    time.sleep(0.05)
+    assert len(load.requests) == count
+
+
+# --- the live stage --------------------------------------------------------------------------------------------
+
+
+class Cloud:
+    """A group and its target group, as the live stage's calls leave them."""
+
+    def __init__(self) -> None:
+        self.members = {"i-old": "InService"}
+        self.health = {"i-old": "healthy"}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def call(self, service: str, operation: str, **arguments: Any) -> Any:
+        self.calls.append((operation, arguments))
+        match operation:
+            case "DescribeAutoScalingGroups":
+                boxes = [{"InstanceId": box, "LifecycleState": state} for box, state in self.members.items()]
+                return {"AutoScalingGroups": [{"TargetGroupARNs": ["arn:tg"], "Instances": boxes}]}
+            case "DescribeTargetHealth":
+                pairs = self.health.items()
+                return {
+                    "TargetHealthDescriptions": [{"Target": {"Id": t}, "TargetHealth": {"State": s}} for t, s in pairs]
+                }
+            case "DeregisterTargets":
+                for target in arguments["Targets"]:
+                    self.health[target["Id"]] = "draining"
+            case "RegisterTargets":
+                for target in arguments["Targets"]:
+                    self.health[target["Id"]] = "healthy"
+        return {}
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture
+def stage(settings: Settings, cloud: Cloud) -> LiveStage:
+    slept: list[float] = []
+    made = LiveStage(settings, cloud, "http://x", tell=lambda _: None, sleep=slept.append)  # type: ignore[arg-type]
+    made.slept = slept  # type: ignore[attr-defined]
+    return made
+
+
+def test_time_is_waited_for_on_a_live_account(stage: LiveStage) -> None:
+    stage.let_pass(130, "a scan")
+    assert sum(stage.slept) == 130  # type: ignore[attr-defined]
+
+
+def test_darkness_is_targets_deregistered_and_they_come_back_where_the_box_still_runs(
+    stage: LiveStage, cloud: Cloud
+) -> None:
+    stage.go_dark()
+    assert cloud.health == {"i-old": "draining"}
+    stage.lights_on()
+    assert cloud.health == {"i-old": "healthy"}
+    stage.go_dark()
+    cloud.members = {"i-new": "InService"}
+    stage.lights_on()
+    assert cloud.health["i-old"] == "draining"  # it ended meanwhile: nothing to register
+
+
+def test_a_roll_is_over_when_the_old_box_is_gone_and_its_successor_is_healthy(stage: LiveStage, cloud: Cloud) -> None:
+    cloud.members, cloud.health = {"i-new": "InService"}, {"i-new": "healthy"}
+    stage.finish_roll(("i-old",))
+    cloud.health = {"i-new": "initial"}
+    with pytest.raises(StageError, match="the successors serve: not within 2700 s"):
+        stage.finish_roll(("i-old",))
+
+
+def test_the_synthetic_alarm_is_set_on_the_fleets_own_alarm(stage: LiveStage, cloud: Cloud) -> None:
+    stage.light_alarm()
+    stage.calm_alarm()
+    states = [(a["AlarmName"], a["StateValue"]) for operation, a in cloud.calls if operation == "SetAlarmState"]
+    assert states == [("llm-no-healthy-target", "ALARM"), ("llm-no-healthy-target", "OK")]

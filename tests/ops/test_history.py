@@ -1,0 +1,161 @@
+"""The live history: put in order from what AWS remembers, and exported so that the drills replay it."""
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from fleet.cli import main
+from fleet.drills import drill
+from fleet.drills import history as drills_history
+from fleet.drills.drill import Drill
+from fleet.drills.policies import Watchdog
+from fleet.embedded.deployed import Deployed
+from fleet.events import Event, read
+from fleet.measure import Measure
+from fleet.ops import history, receipt
+from fleet.ops.history import Activity, Known, Life, Sources, Stage
+from fleet.ops.observe import Decided
+from fleet.settings import Settings
+
+T0 = datetime(2026, 7, 22, 0, 0, tzinfo=UTC)
+
+
+def at(minutes: float) -> datetime:
+    return T0 + timedelta(minutes=minutes)
+
+
+def decided(minutes: float, **record: Any) -> Decided:
+    return Decided(at(minutes), {"outcome": "done", **record})
+
+
+def a_night(**more: Any) -> Sources:
+    """A spot box reclaimed, a failed launch, a failover, an on-demand box."""
+    base = Sources(
+        since=T0,
+        until=at(120),
+        decisions=(
+            decided(
+                5,
+                signal={"wake": "scan"},
+                world={"percentage": 0, "boxes": {"i-1": "InService spot g6.xlarge healthy"}},
+                mode="spot-armed",
+            ),
+            decided(14, signal={"wake": "interruption", "box": "i-1", "at": at(14).isoformat()}, mode="spot-armed"),
+            decided(
+                35,
+                signal={"wake": "alarm-lit"},
+                action="failover",
+                reason="no healthy target",
+                mode="on-demand-failover",
+                world={"percentage": 0},
+            ),
+        ),
+        activities=(
+            Activity(False, "i-1", at(16), at(16.5), True, "reclaimed"),
+            Activity(True, "", at(17), at(17), False, "no spot capacity"),
+            Activity(True, "i-2", at(35.2), at(40), True, "launched"),
+        ),
+        alarms=((at(35), "ALARM"), (at(46), "OK")),
+        stages=(Stage("i-2", "restore", 30, 130, "done"), Stage("i-2", "complete", 266, 267.4, "done")),
+        living={"i-2": Known("on-demand", "g6.xlarge", at(35.2))},
+    )
+    return replace(base, **more)
+
+
+def test_every_source_becomes_events_in_the_order_of_time(settings: Settings) -> None:
+    log = history.events(a_night(), settings)
+    assert [event.at for event in log] == sorted(event.at for event in log)
+    said = [(event.kind, event.fields.get("box")) for event in log if event.kind.startswith(("box.", "notice"))]
+    assert said == [
+        ("box.launched", "i-1"),
+        ("box.serving", "i-1"),
+        ("notice", "i-1"),
+        ("box.unserving", "i-1"),
+        ("box.ended", "i-1"),
+        ("box.launched", "i-2"),
+        ("box.serving", "i-2"),
+    ]
+    assert [(e.fields["mode"]) for e in log if e.kind == "mode"] == ["spot-armed", "on-demand-failover"]
+    assert [(e.fields["percentage"]) for e in log if e.kind == "lever"] == [0, 100]
+    assert [e.fields["subject"] for e in log if e.kind == "mail"] == ["on-demand failover"]
+
+
+def test_the_log_measures_like_any_other(settings: Settings) -> None:
+    measure = Measure()
+    for event in history.events(a_night(), settings):
+        measure.add(event)
+    assert round(measure.degraded_seconds / 60, 1) == 31.0  # 5 before the first look, 26 between notice and successor
+    assert measure.usd["on-demand"] > measure.usd["spot"] > 0
+
+
+def test_a_notice_without_a_recorded_end_ends_two_minutes_later(settings: Settings) -> None:
+    lives = history.lives(a_night(activities=()), settings)
+    assert lives["i-1"].ended == at(16)
+
+
+def test_boots_come_from_the_boxes_own_stages_where_they_are_logged(settings: Settings) -> None:
+    lives = history.lives(a_night(), settings)
+    assert receipt.boots(lives, T0) == [None, 267.4] or receipt.boots(lives, T0)[-1] == 267.4
+    unlogged = Life(launched=at(1), serving=at(6))
+    assert receipt.boots({"i-9": unlogged}, T0) == [270.0]
+
+
+def test_the_receipt_names_reclaims_refusals_and_what_was_decided(settings: Settings) -> None:
+    written = receipt.receipt(history.events(a_night(), settings), settings)
+    assert [(item["event"], item["at"]) for item in written["market"]] == [("reclaim", "2026-07-22T00:16:30Z")]
+    assert written["outcome"]["failovers"] == ["2026-07-22T00:35:00Z"]
+    assert written["alarm"] == [
+        {"at": "2026-07-22T00:35:00Z", "state": "ALARM"},
+        {"at": "2026-07-22T00:46:00Z", "state": "OK"},
+    ]
+    assert written["fleet"]["lever_at_start"] == 0
+
+
+def replayed(path: str | Path) -> list[Event]:
+    log: list[Event] = []
+    record = drills_history.load(path)
+    drill.run(Drill(record, drill.default_settings(), behaviour=record.behaviour, emit=log.append), Watchdog())
+    return log
+
+
+def test_an_exported_history_replays_in_the_drills_to_the_same_decisions(tmp_path: Path) -> None:
+    """Out of the recorded night comes a log, out of the log a receipt, out of the receipt the same night."""
+    log = replayed("07-21")
+    launched = {e.fields["box"]: e.at for e in log if e.kind == "box.launched"}
+    served = {e.fields["box"]: e.at for e in log if e.kind == "box.serving"}
+    boots = [
+        (served[box] - begun).total_seconds() - receipt.LAUNCH_TO_KERNEL_SECONDS - 20 if box in served else None
+        for box, begun in sorted(launched.items(), key=lambda item: item[1])
+    ][1:]
+    path = tmp_path / "receipt.json"
+    path.write_text(json.dumps(receipt.receipt(log, drill.default_settings(), boots=boots)))
+    again = replayed(path)
+
+    def acted(events: list[Event]) -> list[tuple[str, datetime]]:
+        wanted = {"failover", "re-arm", "gave-up"}
+        return [(e.fields["action"], e.at) for e in events if e.kind == "decision" and e.fields["action"] in wanted]
+
+    assert [action for action, _ in acted(again)] == [action for action, _ in acted(log)]
+    apart = [abs((one - other).total_seconds()) for (_, one), (_, other) in zip(acted(again), acted(log), strict=True)]
+    assert max(apart) <= 5, apart
+
+
+def test_the_history_of_the_deployed_fleet_is_drawn_and_exported(live: Deployed, tmp_path: Path) -> None:
+    live.age_group(7200)
+    live.age_boxes(3600)
+    live.set_health("unhealthy")
+    live.set_alarm("ALARM", seconds_ago=60)
+    assert live.decisions()[-1]["result"]["action"] == "failover"
+    done = CliRunner().invoke(
+        main, ["history", "--out", str(tmp_path)], env={**live.aws.environment(), "COLUMNS": "200"}
+    )
+    assert done.exit_code == 0, done.output
+    assert "on-demand failover" in done.output
+    assert (tmp_path / "report.html").stat().st_size > 1000
+    kinds = [event.kind for event in read((tmp_path / "events.jsonl").read_text().splitlines())]
+    assert {"box.launched", "alarm", "decision", "lever", "mail"} <= set(kinds)
+    assert drills_history.load(tmp_path / "receipt.json").outcome["failovers"]

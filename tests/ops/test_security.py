@@ -1,0 +1,142 @@
+"""What docs/security.md claims of the deployed roles, asked of IAM's simulator on the embedded AWS, role by role."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fleet import names, validation
+from fleet.embedded.deployed import Deployed
+from fleet.validation import SettingsError
+
+ROOT = Path(__file__).parents[2]
+HERE = "arn:aws:{}:us-east-2:123456789012:{}"
+PARAMETERS = [HERE.format("ssm", f"parameter{name('llm')}") for name in (names.lever_parameter, names.state_parameter)]
+GROUP = HERE.format("autoscaling", "autoScalingGroup:x:autoScalingGroupName/llm-gpu")
+Ask = Callable[..., bool]
+
+
+@pytest.fixture
+def may(live: Deployed) -> Ask:
+    """Whether a deployed role may do something to something, in a context."""
+
+    def ask(role: str, action: str, resource: str = "*", **context: str) -> bool:
+        entries = [
+            {"ContextKeyName": key.replace("__", ":"), "ContextKeyValues": [value], "ContextKeyType": "string"}
+            for key, value in context.items()
+        ]
+        found = live.aws.client("iam").simulate_principal_policy(
+            PolicySourceArn=f"arn:aws:iam::123456789012:role/{role}",
+            ActionNames=[action],
+            ResourceArns=[resource],
+            ContextEntries=entries,
+        )
+        return bool(found["EvaluationResults"][0]["EvalDecision"] == "allowed")
+
+    return ask
+
+
+@pytest.fixture
+def box(live: Deployed) -> str:
+    return live.role("group", "BoxRole")
+
+
+@pytest.fixture
+def watchdog(live: Deployed) -> str:
+    return live.role("watchdog", "WatchdogRole")
+
+
+def test_no_role_but_the_watchdogs_may_write_lever_or_state(live: Deployed, may: Ask, watchdog: str) -> None:
+    roles = [
+        role["RoleName"] for role in live.aws.client("iam").list_roles()["Roles"] if role["RoleName"].startswith("llm-")
+    ]
+    writers = {role for role in roles for path in PARAMETERS if may(role, "ssm:PutParameter", path)}
+    creators = {role for role in writers if "CreateIfAbsent" in role}
+    assert writers - creators == {watchdog}
+    assert len(roles) >= 4
+
+
+def test_only_this_accounts_rules_may_invoke_the_watchdog(live: Deployed) -> None:
+    policy = json.loads(live.aws.client("lambda").get_policy(FunctionName="llm-watchdog")["Policy"])
+    for statement in policy["Statement"]:
+        assert statement["Principal"] == {"Service": "events.amazonaws.com"}
+        (condition,) = statement["Condition"].values()
+        assert condition["AWS:SourceArn"].startswith(HERE.format("events", "rule/llm-watchdog-"))
+
+
+def test_the_watchdog_launches_this_fleets_template_and_pools_only(live: Deployed, may: Ask, watchdog: str) -> None:
+    specification = live.group()["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]
+    own = HERE.format("ec2", f"launch-template/{specification['LaunchTemplateId']}")
+    instance = HERE.format("ec2", "instance/*")
+
+    def launches(template: str, kind: str) -> bool:
+        return may(watchdog, "ec2:RunInstances", instance, ec2__LaunchTemplate=template, ec2__InstanceType=kind)
+
+    assert launches(own, "g6.xlarge")
+    assert not launches(own, "p5.48xlarge")
+    assert not launches(HERE.format("ec2", "launch-template/lt-other"), "g6.xlarge")
+    assert not may(watchdog, "ec2:RunInstances", instance)
+
+
+def test_the_watchdog_passes_the_box_role_to_ec2_and_no_other(may: Ask, watchdog: str, box: str) -> None:
+    own = f"arn:aws:iam::123456789012:role/{box}"
+    assert may(watchdog, "iam:PassRole", own, iam__PassedToService="ec2.amazonaws.com")
+    assert not may(watchdog, "iam:PassRole", own, iam__PassedToService="lambda.amazonaws.com")
+    assert not may(watchdog, "iam:PassRole", f"{own}-other", iam__PassedToService="ec2.amazonaws.com")
+
+
+def test_a_stolen_box_role_cannot_replace_the_source_artifacts(live: Deployed, may: Ask, box: str) -> None:
+    bucket = f"arn:aws:s3:::{live.output('store', names.OUTPUT_BUCKET)}"
+    assert may(box, "s3:GetObject", f"{bucket}/{live.settings.model.gguf.key}")
+    assert may(box, "s3:PutObject", f"{bucket}/cache/manifest")
+    for artifact in (live.settings.model.engine, live.settings.model.gguf, live.settings.model.modelfile):
+        assert not may(box, "s3:PutObject", f"{bucket}/{artifact.key}")
+    assert not may(box, "s3:DeleteObject", f"{bucket}/cache/manifest")
+
+
+def test_a_stolen_box_role_cannot_touch_another_group(live: Deployed, may: Ask, box: str) -> None:
+    own = live.group()["AutoScalingGroupARN"]
+    other = own.replace("/llm-gpu", "/other-gpu")
+    for action in ("CompleteLifecycleAction", "TerminateInstanceInAutoScalingGroup"):
+        assert may(box, f"autoscaling:{action}", own)
+        assert not may(box, f"autoscaling:{action}", other)
+    target_group = live.group()["TargetGroupARNs"][0]
+    assert may(box, "elasticloadbalancing:DeregisterTargets", target_group)
+    assert not may(box, "elasticloadbalancing:DeregisterTargets", target_group.replace("llm-group", "other"))
+
+
+@pytest.mark.parametrize(
+    ("action", "resource"),
+    [
+        ("ec2:RunInstances", HERE.format("ec2", "instance/*")),
+        ("autoscaling:UpdateAutoScalingGroup", GROUP),
+        ("ssm:PutParameter", PARAMETERS[0]),
+        ("ssm:GetParameter", PARAMETERS[1]),
+        ("lambda:InvokeFunction", HERE.format("lambda", "function:llm-watchdog")),
+        ("iam:PassRole", "arn:aws:iam::123456789012:role/x"),
+        ("sts:AssumeRole", "arn:aws:iam::123456789012:role/x"),
+        ("ssm:SendCommand", HERE.format("ssm", "document/llm-ask")),
+        ("sns:Publish", HERE.format("sns", "llm")),
+    ],
+)
+def test_a_stolen_box_role_cannot_launch_flip_invoke_or_pass(may: Ask, box: str, action: str, resource: str) -> None:
+    assert not may(box, action, resource)
+
+
+def test_the_whole_internet_among_the_callers_needs_allow_public() -> None:
+    raw = json.loads((ROOT / "cdk.json").read_text())["context"]["fleet"]
+    raw["network"] = {"callers": ["0.0.0.0/0"]}
+    with pytest.raises(SettingsError, match="allow_public"):
+        validation.check(raw)
+    assert validation.check({**raw, "network": {"callers": ["0.0.0.0/0"], "allow_public": True}}).network.allow_public
+
+
+def test_every_claim_names_a_test_or_a_check_that_exists() -> None:
+    named = set(re.findall(r"`([a-z0-9_]+_[a-z0-9_]{12,})`", (ROOT / "docs" / "security.md").read_text()))
+    code = "\n".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    missing: list[Any] = [name for name in sorted(named) if f"def {name}(" not in code]
+    assert missing == []
+    assert len(named) >= 17
