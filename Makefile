@@ -92,8 +92,8 @@ demo: $(DEV) ## from nothing: the fleet on an AWS inside this machine, robbed of
 synth: $(DEPLOY) ## synthesize all stacks into cdk.out, offline
 	cdk list --no-notices
 
-diff: $(DEPLOY) ## what a deploy would change; by change sets, or the lever's own move would not show
-	cdk diff --all --method=change-set --no-notices $(ARGS)
+diff: $(DEPLOY) ## what a deploy would change; by change sets where the stacks stand, or the lever's move would not show
+	cdk diff --all --method=auto --no-notices $(ARGS)
 
 deploy: $(DEPLOY) ## the model store; then, once it is filled, everything else (ARGS go to the CDK CLI)
 	@python -m fleet.sequence deploy $(ARGS)

@@ -99,12 +99,8 @@ def update_from_template(
 def _require_successors(group: Any, properties: dict[str, Any]) -> None:
     """The update policy's refresh, as far as a deploy sees it: in a drought it fails and ends nothing."""
     wanted = properties.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification", {})
-    template, purchase = group.ec2_launch_template, _next_purchase(group)
-    if template is None or not wanted or _market[purchase]:
-        return
-    # A roll-back makes a version of its own, with the old content: the boxes match it already.
-    before, after = (template.get_version(int(v)).data for v in (group.launch_template_version, wanted["Version"]))
-    if before != after:
+    purchase = _next_purchase(group)
+    if wanted and str(wanted["Version"]) != str(group.launch_template_version) and not _market[purchase]:
         raise ValidationError(
             f"Instance refresh failed: there is no {purchase} capacity to launch a successor from; "
             "no instance was terminated"
