@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lambdas.watchdog.cloud import Alarm
-from lambdas.watchdog.state import Mode, State
+from lambdas.watchdog.state import Kind, Mode, State
 from tests.watchdog.still_cloud import NOW, StillCloud, ago, event, group_event, wake
 
 
@@ -199,3 +199,12 @@ def test_unknown_event_is_ignored_with_its_reason_and_without_a_read() -> None:
     record = wake(cloud, event("unknown-event"))
     assert (record["action"], record["reason"]) == ("ignored", "aws.ec2 / EC2 Instance State-change Notification")
     assert cloud.calls == []
+
+
+def test_finished_stop_is_not_sent_again() -> None:
+    cloud = in_a_boot_loop()
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance", "Launch"}))
+    cloud.set_state(cloud.parsed.begin(Kind.BOOT_LOOP, ago(5), "5 launches"))
+    wake(cloud, "alarm-ok")
+    assert "suspend Launch" not in cloud.calls
+    assert len(cloud.mails) == 1

@@ -1,0 +1,96 @@
+"""The record: one per invocation, with what was seen in words, and nothing that was not looked at."""
+
+from datetime import timedelta
+
+import pytest
+
+from fleet import names
+from lambdas.watchdog.cloud import Alarm, Refresh
+from lambdas.watchdog.world import World
+from tests.watchdog.still_cloud import NOW, StillCloud, ago, event, wake
+
+
+def test_record_tells_all_that_was_seen() -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
+    cloud.put_box("i-0spot", age=60, lifecycle="Pending:Wait")
+    cloud.put_box("i-0new", age=1, lifecycle="Pending")
+    del cloud.known["i-0new"]
+    cloud.refreshed = (Refresh("r2", "Successful", ago(50), has_desired_configuration=True),)
+    cloud.refreshed += (Refresh("r1", "Failed", ago(90), has_desired_configuration=True),)
+    cloud.scored = {"use2-az1": 2}
+    cloud.deploying = True
+    assert wake(cloud, "scan")["world"] == {
+        "lever": "100",
+        "alarm": {"state": "OK", "since": "2026-07-21T19:35:43+00:00"},
+        "percentage": 100,
+        "boxes": {
+            "i-0demand": "InService on-demand g6.xlarge healthy",
+            "i-0spot": "Pending:Wait spot g6.xlarge",
+            "i-0new": "Pending g6.xlarge",
+        },
+        "healthy": ["i-0demand"],
+        "deploying": True,
+        "refresh": "Successful",
+        "scores": {"use2-az1": 2},
+    }
+
+
+def test_record_holds_nothing_that_was_not_looked_at() -> None:
+    assert wake(StillCloud(), "alarm-ok")["world"] == {"lever": "0"}
+    assert wake(StillCloud(), "unknown-event")["world"] == {}
+
+
+def test_quiet_fleet_makes_a_short_record() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)))
+    assert wake(cloud, "scan") == {
+        "signal": {"wake": "scan"},
+        "world": {"lever": "0", "alarm": {"state": "OK", "since": "2026-07-21T23:12:23+00:00"}, "percentage": 0,
+                  "boxes": {}},
+        "action": "nothing",
+        "reason": "spot-armed; nothing to do",
+        "outcome": "done",
+        "mode": "spot-armed",
+        "lever": 0,
+        "streak": 0,
+        "owed_mails": 0,
+    }  # fmt: skip
+
+
+def test_signal_is_told_with_its_time_box_and_words() -> None:
+    record = wake(StillCloud(), "launch-no-capacity")
+    assert record["signal"]["wake"] == "launch-failed"
+    assert record["signal"]["at"] == "2026-07-22T00:41:03+00:00"
+    assert record["signal"]["detail"].startswith("Could not launch Spot Instances.")
+    assert wake(StillCloud(), "pin")["signal"] == {"wake": "pin", "who": "ann", "detail": "game day"}
+
+
+def test_young_box_that_ec2_does_not_know_is_named() -> None:
+    cloud = StillCloud()
+    cloud.put_box(age=0)
+    cloud.known.clear()
+    assert wake(cloud, "alarm-lit")["detail"] == (
+        "i-0aaaaaaaaaaaaaaa1 is too new for EC2 to know it; alarm lit for 2 s, skip cap 1800 s"
+    )
+
+
+def test_young_box_is_named_with_its_numbers() -> None:
+    cloud = StillCloud()
+    cloud.put_box(age=600)
+    record = wake(cloud, event("alarm-lit"))
+    assert record["reason"] == names.LINE_SKIPPED_YOUNG
+    assert record["detail"] == "i-0aaaaaaaaaaaaaaa1 is 600 s old, grace 900 s; alarm lit for 2 s, skip cap 1800 s"
+
+
+def test_young_group_is_named_with_its_numbers() -> None:
+    cloud = StillCloud(state='{"version":1,"mode":"spot-armed"}')
+    record = wake(cloud, "alarm-lit", now=cloud.live_group.created_at + timedelta(seconds=1000))
+    assert record["detail"].startswith("the group never served and is 1000 s old, cold boot 1500 s; alarm lit for ")
+
+
+def test_look_at_a_group_that_was_not_read_is_a_mistake_that_shows() -> None:
+    with pytest.raises(LookupError, match="the group was not read for this signal"):
+        _ = World().seen_group
+
+
+def test_events_keep_the_time_of_the_wake_up_in_utc() -> None:
+    assert wake(StillCloud(), "alarm-ok", now=NOW)["signal"]["at"] == "2026-07-22T00:44:41+00:00"
