@@ -262,7 +262,7 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
         if len(new.abandoned) >= limit and "Launch" not in group.suspended:
             return _transition(new, Kind.BOOT_LOOP, now, f"{limit} launches running were abandoned")
         return replace(noted, state=new)
-    ours = signal.began and (state.since is None or signal.began >= state.since)
+    ours = signal.began and (state.since is None or signal.began > state.since)  # event times are cut to seconds
     short = len(world.alive) < group.desired and group.on_demand_percentage == 100 == state.expected_lever
     if ours and short and state.dry_at is None:
         return _transition(replace(state, dry_at=at), Kind.DRY, now, signal.detail)
