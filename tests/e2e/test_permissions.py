@@ -69,3 +69,12 @@ def test_exception_that_excuses_nothing_is_found(monkeypatch: pytest.MonkeyPatch
 def test_operations_with_another_name_in_iam_are_known() -> None:
     bucket = role("s3:GetObject", resource="arn:aws:s3:::store/*")
     assert findings([bucket], [call("s3", "HeadObject", Bucket="store", Key="model.gguf")]) == []
+
+
+def test_grant_may_be_called_in_any_deployment_but_every_call_is_granted_in_its_own() -> None:
+    unused, foreign = (
+        "grant without a call: Watchdog sns:Publish on topic-1",
+        "call without a grant: Box s3:PutObject on {}",
+    )
+    assert permissions.combined([[unused], [foreign]]) == [foreign]
+    assert permissions.combined([[unused], [unused.replace("-1", "-2")]]) == [unused, unused.replace("-1", "-2")]
