@@ -234,7 +234,13 @@ def delete_change_set(original: Any, backend: models.CloudFormationBackend, chan
 @extend(models.CloudFormationBackend, "create_change_set")
 def create_change_set(original: Any, backend: models.CloudFormationBackend, *args: Any, **kwargs: Any) -> Any:
     """A change set is empty only if nothing would change, moved SSM values and new tags included."""
-    set_id, stack_id = original(backend, *args, **kwargs)
+    before = set(backend.stacks)
+    try:
+        set_id, stack_id = original(backend, *args, **kwargs)
+    except Exception:
+        for begun in set(backend.stacks) - before:  # `cdk diff` before the first deploy: the lever does not exist yet
+            del backend.stacks[begun]
+        raise
     change_set = backend.change_sets[set_id]
     if change_set.change_set_type == "UPDATE":
         changed = has_changes(change_set.stack, change_set.template_dict, change_set.parameters, change_set.tags)

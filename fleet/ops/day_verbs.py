@@ -95,7 +95,7 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
     from fleet.ops.gameday.load import Load
     from fleet.ops.gameday.scenario import STEPS, Day, play
 
-    settings, began = operator.settings, datetime.now(UTC)
+    settings = operator.settings
 
     def tell(line: str) -> None:
         click.echo(line, err=True)
@@ -113,7 +113,7 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
             aws = Aws(settings.region, environment=fleet.aws.environment())
             stage = EmbeddedStage(fleet, aws, stack.enter_context(front_door(fleet)))
         load = stack.enter_context(Load(stage.endpoint, settings.model.name)) if with_load else None
-        day = Day(stage, load)
+        day, began = Day(stage, load), datetime.now(UTC)
         receipts = list(play(day, STEPS, tell))
         return receipts, day_report.write(day, receipts, began, out)
 

@@ -180,7 +180,7 @@ def lives(sources: Sources, settings: Settings) -> dict[str, Life]:
     for activity in sources.activities:
         if activity.box and activity.launch:
             known = life(activity.box)
-            known.launched = known.launched or activity.began
+            known.launched = activity.began
             known.serving = known.serving or (activity.ended if activity.succeeded else None)
         elif activity.box:
             known = life(activity.box)
@@ -253,7 +253,9 @@ def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources)
         kind = {"purchase": life.purchase, "pool": life.pool, "usd_per_hour": price}
         yield Event(launched, "box.launched", {"box": box, **kind})
         if life.serving:
-            yield Event(max(life.serving, launched), "box.serving", {"box": box})
+            # A box that outlived any boot before the window, and serves in it, served all along.
+            old = life.launched < sources.since - timedelta(seconds=settings.boot.cold_budget_seconds)
+            yield Event(launched if old else max(life.serving, launched), "box.serving", {"box": box})
         if life.noticed:
             yield Event(life.noticed, "notice", {"box": box})
         if life.ended:

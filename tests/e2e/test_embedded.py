@@ -215,3 +215,19 @@ def test_code_is_the_zips_own(aws: embedded.Aws) -> None:
     deploy(aws, template())
     answer = aws.client("lambda").invoke(FunctionName=FUNCTION, Payload=b"{}")
     assert json.load(answer["Payload"]) == "0"
+
+
+def test_a_refused_change_set_leaves_no_stack_behind(empty: embedded.Aws, tmp_path: Path) -> None:
+    """`cdk diff` before a first deploy: the group reads a lever that does not exist yet."""
+    body = template()
+    body["Parameters"] = {
+        **body.get("Parameters", {}),
+        "Absent": {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/no"},
+    }
+    with empty.fork(tmp_path) as aws:
+        cloudformation = aws.client("cloudformation")
+        with pytest.raises(ClientError, match="Unable to fetch parameters"):
+            cloudformation.create_change_set(
+                StackName="fresh", ChangeSetName="diff", ChangeSetType="CREATE", TemplateBody=json.dumps(body)
+            )
+        assert "fresh" not in {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}

@@ -1,12 +1,13 @@
 """What a game day leaves behind: receipts (JSON), the event log and the drawn page."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 
 from fleet import events, report
+from fleet.events import Event
 from fleet.ops import history
 from fleet.ops.gameday.scenario import Day, Receipt
 
@@ -19,6 +20,16 @@ def write(day: Day, receipts: Sequence[Receipt], began: datetime, out: Path) -> 
     )
     settings = day.stage.settings
     log = history.events(history.read(settings, day.stage.aws, began, datetime.now(UTC)), settings)
+    log = sorted([*log, *_darkness(log, day.dark_from)], key=lambda event: event.at)
     with (out / "events.jsonl").open("w", encoding="utf-8") as file:
         events.write(log, file)
     return report.render(log, out, title=f"Game day of {settings.fleet_name}, {began:%Y-%m-%d}")
+
+
+def _darkness(log: Sequence[Event], dark_from: Sequence[datetime]) -> Iterator[Event]:
+    """What no source of AWS tells: from these moments on the boxes that served were out of the balancer's sight."""
+    for moment in dark_from:
+        served = {event.fields["box"] for event in log if event.kind == "box.serving" and event.at <= moment}
+        gone = {event.fields["box"] for event in log if event.kind == "box.ended" and event.at <= moment}
+        for box in sorted(served - gone):
+            yield Event(moment, "box.unserving", {"box": box, "why": "taken out of service by the game day"})

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from fleet import names
@@ -37,6 +38,7 @@ class Day:
     stage: Stage
     load: Load | None = None
     last: dict[str, Any] = field(default_factory=dict)  # the last decision record
+    dark_from: list[datetime] = field(default_factory=list)  # when every target was taken out of service
 
     @property
     def fleet(self) -> str:
@@ -153,6 +155,7 @@ def declined_while_it_answers(day: Day) -> tuple[bool, str]:
 def failed_over(day: Day) -> tuple[bool, str]:
     """Dark, and the alarm lit: the flip, one mail."""
     day.stage.let_pass(day.stage.settings.watchdog.grace_seconds, "no box is young")
+    day.dark_from.append(datetime.now(UTC))
     day.stage.go_dark()
     day.stage.light_alarm()
     record = day.newest_decision()
