@@ -24,7 +24,8 @@ _ACTIVITY = re.compile(r"^(Launching a new|Terminating) EC2 instance(?:: (i-[0-9
 _SEEN_BOX = re.compile(r"(?P<purchase>spot|on-demand) (?P<pool>[a-z0-9-]+\.[a-z0-9-]+)")
 _ENDED = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)")
 _STAGE = re.compile(r"BOOTSTAGE (.*)")
-_TO_ON_DEMAND = (Kind.FAILOVER, Kind.GAVE_UP, Kind.PINNED, Kind.FELL_BACK)
+_TO_ON_DEMAND = (Kind.FAILOVER, Kind.BRIDGED, Kind.GAVE_UP, Kind.PINNED, Kind.FELL_BACK)
+_TO_SPOT = (Kind.REARM, Kind.LIMITED)
 
 
 @dataclass(frozen=True)
@@ -289,7 +290,7 @@ def _moved(record: dict[str, Any]) -> int | None:
     """The group's percentage after this decision, as far as it tells."""
     if record.get("action") in _TO_ON_DEMAND and record.get("outcome") == "done":
         return 100
-    if record.get("action") == Kind.REARM:
+    if record.get("action") in _TO_SPOT:
         return 0
     seen = record.get("world", {}).get("percentage")
     return None if seen is None else int(seen)
