@@ -13,6 +13,7 @@ from typing import Any
 from moto.cloudformation import models, parsing, responses
 from moto.cloudformation.exceptions import ValidationError
 
+from fleet.embedded import ACCOUNT
 from fleet.embedded.patching import extend
 
 # An update in place changes an attribute that dependents use.
@@ -212,6 +213,20 @@ class ChangeSetNotFoundError(ValidationError):
     code = "ChangeSetNotFound"
 
 
+@extend(responses.CloudFormationResponse, "_get_param")
+def get_param(original: Any, response: Any, name: str, *rest: Any, **more: Any) -> Any:
+    """A change set's name counts within its stack: the CLI gives the same to all that it deploys side by side."""
+    value, stack = original(response, name, *rest, **more), original(response, "StackName")
+    if name != "ChangeSetName" or not value or value.startswith("arn:") or response._get_action() == "CreateChangeSet":
+        return value
+    ours = [
+        set_id
+        for set_id, change_set in response.cloudformation_backend.change_sets.items()
+        if change_set.change_set_name == value and stack in (None, change_set.stack.name, change_set.stack.stack_id)
+    ]
+    return ours[-1] if ours else f"{value} of {stack}"
+
+
 def _has_change_set(backend: models.CloudFormationBackend, name: str) -> bool:
     return any(name in (set_id, change_set.change_set_name) for set_id, change_set in backend.change_sets.items())
 
@@ -242,6 +257,8 @@ def create_change_set(original: Any, backend: models.CloudFormationBackend, *arg
             del backend.stacks[begun]
         raise
     change_set = backend.change_sets[set_id]
+    # moto gives a new stack's change set no exports to import.
+    change_set.stack.cross_stack_resources = change_set.stack.resource_map.cross_stack_resources = backend.exports
     if change_set.change_set_type == "UPDATE":
         changed = has_changes(change_set.stack, change_set.template_dict, change_set.parameters, change_set.tags)
         change_set.changes = change_set.diff()
@@ -253,10 +270,12 @@ def create_change_set(original: Any, backend: models.CloudFormationBackend, *arg
 
 @extend(models.ChangeSet, "apply")
 def apply(original: Any, change_set: models.ChangeSet) -> None:
-    """Outputs and parameters follow an executed change set."""
+    """Outputs, exports and parameters follow an executed change set."""
     original(change_set)
     stack = change_set.stack
     stack.template = change_set.template
     stack._parse_template()
     stack.output_map = stack._create_output_map()
     stack.parameters = stack.resource_map.input_parameters
+    exports = models.cloudformation_backends[ACCOUNT][stack.region_name].exports
+    exports.update({export.name: export for export in stack.exports})

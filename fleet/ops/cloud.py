@@ -20,6 +20,7 @@ def main() -> int:
     """Serve until interrupted."""
     path, region = OUT / "env", validation.load().region
     artifacts.write(OUT / "artifacts")
+    path.unlink(missing_ok=True)  # of one that was killed
     with embedded.server(OUT / "aws", region) as aws:
         Cdk(aws.environment(), OUT / "cdk.log").bootstrap(embedded.ACCOUNT, region, OUT / "empty")
         lines = [f"export {name}='{value}'\n" for name, value in aws.environment().items()]

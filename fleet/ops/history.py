@@ -24,8 +24,9 @@ _ACTIVITY = re.compile(r"^(Launching a new|Terminating) EC2 instance(?:: (i-[0-9
 _SEEN_BOX = re.compile(r"(?P<purchase>spot|on-demand) (?P<pool>[a-z0-9-]+\.[a-z0-9-]+)")
 _ENDED = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)")
 _STAGE = re.compile(r"BOOTSTAGE (.*)")
-_TO_ON_DEMAND = (Kind.FAILOVER, Kind.BRIDGED, Kind.GAVE_UP, Kind.PINNED, Kind.FELL_BACK)
-_TO_SPOT = (Kind.REARM, Kind.LIMITED)
+# Actions of the decision log by what they make of the lever; an old log may hold words that this version never writes.
+_TO_ON_DEMAND = ("failover", "bridged", "gave-up", "pinned", "fell-back")
+_TO_SPOT = ("re-arm", "on-demand-limit")
 
 
 @dataclass(frozen=True)

@@ -231,3 +231,25 @@ def test_a_refused_change_set_leaves_no_stack_behind(empty: embedded.Aws, tmp_pa
                 StackName="fresh", ChangeSetName="diff", ChangeSetType="CREATE", TemplateBody=json.dumps(body)
             )
         assert "fresh" not in {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
+
+
+def test_a_change_sets_name_counts_within_its_stack(empty: embedded.Aws, tmp_path: Path) -> None:
+    """The CLI names all of them alike and works on several stacks at once."""
+    with empty.fork(tmp_path) as aws:
+        cloudformation = aws.client("cloudformation")
+        for stack in ("one", "two"):
+            body = {
+                "Resources": {"T": {"Type": "AWS::SNS::Topic"}},
+                "Outputs": {"O": {"Value": "v", "Export": {"Name": stack}}},
+            }
+            cloudformation.create_change_set(
+                StackName=stack, ChangeSetName="deploy", ChangeSetType="CREATE", TemplateBody=json.dumps(body)
+            )
+        found = cloudformation.describe_change_set(StackName="one", ChangeSetName="deploy")
+        assert "/one/" in found["StackId"]
+        cloudformation.delete_change_set(StackName="two", ChangeSetName="deploy")
+        cloudformation.execute_change_set(StackName="one", ChangeSetName="deploy")
+        assert cloudformation.describe_stacks(StackName="one")["Stacks"][0]["StackStatus"] == "CREATE_COMPLETE"
+        assert [export["Name"] for export in cloudformation.list_exports()["Exports"]] == ["one"]
+        with pytest.raises(ClientError, match="does not exist"):
+            cloudformation.describe_change_set(StackName="two", ChangeSetName="deploy")
