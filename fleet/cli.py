@@ -1,5 +1,6 @@
 """`fleetctl`, the one command line: its group, its exit codes, and the one place where a failure becomes a message."""
 
+import importlib
 import os
 import sys
 from pathlib import Path
@@ -7,12 +8,9 @@ from typing import Any
 
 import click
 
-from fleet.drills.cli import drill_command, sweep_command
 from fleet.errors import USER_ERROR_EXIT_CODE, UserError
-from fleet.ops import day_verbs, verbs
 from fleet.ops.context import Operator
 from fleet.ops.errors import EXIT_OURS, OperatorError
-from fleet.ops.publish_verb import publish_command
 
 EXIT_CODES = """\b
 Exit codes:
@@ -23,8 +21,43 @@ Exit codes:
 """
 
 
+# Where each command lives: imported when it is asked for, since some draw pictures and `status` should not wait.
+HOMES = {
+    "status": "fleet.ops.verbs",
+    "preflight": "fleet.ops.verbs",
+    "ask": "fleet.ops.verbs",
+    "pin": "fleet.ops.verbs",
+    "arm": "fleet.ops.verbs",
+    "scan": "fleet.ops.verbs",
+    "probe": "fleet.ops.verbs",
+    "pin-ami": "fleet.ops.verbs",
+    "review": "fleet.ops.verbs",
+    "history": "fleet.ops.day_verbs",
+    "game-day": "fleet.ops.day_verbs",
+    "publish": "fleet.ops.publish_verb",
+    "drill": "fleet.drills.cli",
+    "sweep": "fleet.drills.cli",
+}
+
+
 class FleetGroup(click.Group):
     """Turns every failure into one message and its exit code; FLEETCTL_TRACEBACK=1 shows where it came from."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.commands = dict.fromkeys(HOMES, click.Command(None))  # their names, for "did you mean"
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """All of them, as the table has them."""
+        return list(HOMES)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        """One of them, from its module."""
+        if name not in HOMES:
+            return None
+        module = vars(importlib.import_module(HOMES[name]))
+        found = [*module.get("COMMANDS", ()), *module.values()]
+        return next(command for command in found if isinstance(command, click.Command) and command.name == name)
 
     def invoke(self, context: click.Context) -> Any:
         """Run a subcommand."""
@@ -74,7 +107,3 @@ def main(context: click.Context, settings_path: Path) -> None:
     Decide again:             fleetctl arm --why "..."
     """
     context.obj = Operator(settings_path)
-
-
-for command in (*verbs.COMMANDS, *day_verbs.COMMANDS, publish_command, drill_command, sweep_command):
-    main.add_command(command)
