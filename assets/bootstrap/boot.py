@@ -48,6 +48,7 @@ class Boot:
         self._plan: Optional[cache.Plan] = None
         self._warm = True
         self._cache_damaged = False
+        self._tagging = threading.Lock()
         self._before_kernel = before_kernel_seconds(who.launched_at, datetime.now(timezone.utc), uptime())
 
     def deadline(self) -> float:
@@ -165,13 +166,15 @@ class Boot:
     def _turn(self, warm: bool) -> None:
         """Decide warm or cold, and say so on the instance: the watchdog's patience depends on it."""
         self._warm = warm
-        threading.Thread(target=self._tag, args=(names.BOOT_WARM if warm else names.BOOT_COLD,), daemon=True).start()
+        threading.Thread(target=self._tag, daemon=True).start()
 
-    def _tag(self, boot: str) -> None:
-        try:
-            self._aws.tag_boot(boot, telemetry.PATIENCE_SECONDS)
-        except AwsError as error:
-            say(f"not tagged {boot}: {error}")
+    def _tag(self) -> None:
+        with self._tagging:  # one at a time, each with what stands by then: a slow "warm" never overwrites a "cold"
+            boot = names.BOOT_WARM if self._warm else names.BOOT_COLD
+            try:
+                self._aws.tag_boot(boot, telemetry.PATIENCE_SECONDS)
+            except AwsError as error:
+                say(f"not tagged {boot}: {error}")
 
     def _heartbeat(self) -> None:
         while not paths.COMPLETED.exists():

@@ -56,15 +56,21 @@ def join(box: int, box_pid: int, out: int) -> None:
     """A cable between the box and the outside, both families; the box reaches nothing else."""
     with inside(out):
         ip("link", "set", "lo", "up")
-        ip("link", "add", "out", "type", "veth", "peer", "name", "box", "netns", str(box_pid))
-        ip("addr", "add", f"{OUT_V4}/24", "dev", "out")
-        ip("addr", "add", f"{OUT_V6}/64", "dev", "out", "nodad")
-        ip("link", "set", "out", "up")
+        peer = ("peer", "name", "box", "address", BOX_MAC, "netns", str(box_pid))
+        ip("link", "add", "out", "address", OUT_MAC, "type", "veth", *peer)
+        _configure("out", OUT_V4, OUT_V6, neighbour=(BOX_V6, BOX_MAC))
     with inside(box):
-        ip("addr", "add", f"{BOX_V4}/24", "dev", "box")
-        ip("addr", "add", f"{BOX_V6}/64", "dev", "box", "nodad")
-        ip("link", "set", "box", "up")
+        _configure("box", BOX_V4, BOX_V6, neighbour=(OUT_V6, OUT_MAC))
+
+
+def _configure(device: str, v4: str, v6: str, *, neighbour: tuple[str, str]) -> None:
+    ip("addr", "add", f"{v4}/24", "dev", device)
+    ip("addr", "add", f"{v6}/64", "dev", device, "nodad")
+    ip("link", "set", device, "up")
+    # known from the start: a solicitation lost while the cable comes up would cost the first caller a second
+    ip("neigh", "replace", neighbour[0], "lladdr", neighbour[1], "dev", device, "nud", "permanent")
 
 
 BOX_V4, OUT_V4 = "10.77.0.1", "10.77.0.2"
 BOX_V6, OUT_V6 = "fd77::1", "fd77::2"
+BOX_MAC, OUT_MAC = "02:00:00:00:77:01", "02:00:00:00:77:02"

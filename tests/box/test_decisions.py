@@ -14,6 +14,7 @@ import config
 import drain
 import gate
 import graph
+import imds
 import notices
 import pytest
 import s3
@@ -22,6 +23,7 @@ import streams
 import telemetry
 import warm
 import wedge
+from aws import Aws
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
@@ -277,6 +279,25 @@ def test_declared_stages_need_only_what_is_declared_before_them_and_each_has_its
 def test_time_before_the_kernel_counts_unless_the_clock_is_off(ago: float | None, up: float, seconds: float) -> None:
     launched = None if ago is None else NOW - timedelta(seconds=ago)
     assert boot.before_kernel_seconds(launched, NOW, up) == seconds
+
+
+def test_slow_warm_tag_never_overwrites_the_cold_one(box: config.Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    cold_written = threading.Event()
+
+    def tag_boot(_: Aws, tag: str, patience_seconds: float) -> None:
+        if tag == names.BOOT_WARM:
+            cold_written.wait(0.3)  # the first call hangs while the cache turns out to be damaged
+        written.append(tag)
+        if tag == names.BOOT_COLD:
+            cold_written.set()
+
+    monkeypatch.setattr(Aws, "tag_boot", tag_boot)
+    one = boot.Boot(box, imds.Imds(), imds.Identity("i-1", None))
+    one._turn(warm=True)
+    one._turn(warm=False)
+    world.wait(lambda: len(written) == 2, 5)
+    assert written[-1] == names.BOOT_COLD
 
 
 # --- what it tells --------------------------------------------------------------------------------------------

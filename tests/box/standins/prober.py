@@ -1,6 +1,6 @@
 """A caller outside the box that connects every 50 ms on both families and writes down what became of it, as JSON lines.
 
-    {"at": 8123.45, "family": 6, "outcome": "refused" | "answered" | "hang" | "reset" | ..., "ms": 0.1}
+    {"at": 8123.45, "family": 6, "outcome": "refused" | "answered" | "hang" | "reset" | "cut" | ..., "ms": 0.1}
 
 `at` is the monotonic clock before the connect. With `ask` it sends a request and wants an answer within two seconds;
 without, it closes at once, as a balancer's TCP probe does ("accepted").
@@ -32,7 +32,8 @@ def probe(family: int, address: str, port: int, ask: bool) -> str:
             return "accepted"
         try:
             caller.sendall(REQUEST)
-            return "answered" if b" 200 " in caller.recv(200) else "wrong"
+            answer = caller.recv(200)
+            return "answered" if b" 200 " in answer else "wrong" if answer else "cut"
         except TimeoutError:
             return "hang"
         except OSError:
