@@ -33,6 +33,7 @@ STANDINS = Path(__file__).parent / "standins"
 FLEET, BUCKET, ROLE, PORT = "boxes", "boxes-models", "boxes-box", 11434
 KERNEL_SECONDS = 15  # from kernel to user data: 20 s at best, measured
 PATIENCE_SECONDS = 90.0  # for what takes a few seconds on an idle machine
+DIES_WITH_US = ("setpriv", "--pdeathsig", "KILL")  # however we end
 DISK_MB = 320  # the least that XFS formats
 
 # Budgets of a real box would make a test wait: the same code with shorter patience.
@@ -212,26 +213,23 @@ class World:
     def probe(self, *, ask: bool = True, every: float = 0.05) -> Path:
         """Start a caller outside that connects every `every` seconds on both families; returns its log."""
         log = self.here / f"prober-{len(self.callers)}"
-        words = [netns.BOX_V4, netns.BOX_V6, str(PORT), "ask" if ask else "connect", str(every)]
-        with netns.inside(self.out), log.open("w") as file:
-            self.callers.append(
-                subprocess.Popen([sys.executable, str(STANDINS / "prober.py"), *words], stdout=file, text=True)
-            )
+        log.touch()
+        words = [str(log), netns.BOX_V4, netns.BOX_V6, str(PORT), "ask" if ask else "connect", str(every)]
+        self._call([sys.executable, str(STANDINS / "prober.py"), *words])
         return log
 
     def generate(self, *, tokens: int = 8, stream: bool = False, address: str = netns.BOX_V4, **options: Any) -> "Call":
         """Start a caller outside with one real request."""
         body = {"model": "tiny", "prompt": "Hello", "stream": stream, "options": {"num_predict": tokens, **options}}
         url = f"http://[{address}]:{PORT}/api/generate" if ":" in address else f"http://{address}:{PORT}/api/generate"
+        curl = ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "-d", json.dumps(body), url]
+        return Call(self._call(curl, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+
+    def _call(self, command: list[str], **pipes: Any) -> "subprocess.Popen[str]":
+        """Start a caller outside, who ends with us."""
         with netns.inside(self.out):
-            process = subprocess.Popen(
-                ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "-d", json.dumps(body), url],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        self.callers.append(process)
-        return Call(process)
+            self.callers.append(subprocess.Popen([*DIES_WITH_US, *command], **pipes))
+        return self.callers[-1]
 
     def notice(self, *, seconds: float = 120, clock_off_seconds: float = 0) -> float:
         """An interruption notice appears; returns when, on the monotonic clock."""
@@ -459,11 +457,8 @@ def world(
     offset = int(KERNEL_SECONDS - time.clock_gettime(time.CLOCK_BOOTTIME))
     since_kernel = f"--boottime={offset}"
     at_kernel = time.monotonic() - time.clock_gettime(time.CLOCK_BOOTTIME) - offset
-    # dies with us, and takes the namespaces along, however we end
-    unshare = [
-        "setpriv",
-        "--pdeathsig",
-        "KILL",
+    unshare = [  # takes the namespaces along when it dies
+        *DIES_WITH_US,
         "unshare",
         "--mount",
         "--net",

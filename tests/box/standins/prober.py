@@ -4,6 +4,8 @@
 
 `at` is the monotonic clock before the connect. With `ask` it sends a request and wants an answer within two seconds;
 without, it closes at once, as a balancer's TCP probe does ("accepted").
+
+    prober.py LOG IPV4 IPV6 PORT ask|connect SECONDS
 """
 
 import errno
@@ -12,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from pathlib import Path
 
 REQUEST = b"GET /api/version HTTP/1.1\r\nHost: box\r\nConnection: close\r\n\r\n"
 
@@ -42,19 +45,19 @@ def probe(family: int, address: str, port: int, ask: bool) -> str:
 
 def main() -> None:
     """Probe until killed."""
-    v4, v6, port, ask = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "ask"
-    every = float(sys.argv[5])
+    log, v4, v6, port, ask, every = sys.argv[1:]
+    file = Path(log).open("w")  # noqa: SIM115 - open until killed
     lock = threading.Lock()
 
     def loop(family: int, address: str) -> None:
         while True:
             at = time.monotonic()
-            outcome = probe(family, address, port, ask)
+            outcome = probe(family, address, int(port), ask == "ask")
             line = {"at": at, "family": family, "outcome": outcome, "ms": round((time.monotonic() - at) * 1000, 2)}
             with lock:
-                sys.stdout.write(json.dumps(line) + "\n")
-                sys.stdout.flush()
-            time.sleep(max(0.0, at + every - time.monotonic()))
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+            time.sleep(max(0.0, at + float(every) - time.monotonic()))
 
     threading.Thread(target=loop, args=(6, v6), daemon=True).start()
     loop(4, v4)
