@@ -39,6 +39,7 @@ def box_config(settings: Settings, *, bucket: str, target_group_arn: str, **over
         "target_group_arn": target_group_arn,
         "port": settings.port,
         "model": model.name,
+        "quantize": model.quantize,
         "context_length": model.context_length,
         "engine_version": model.engine_version,
         **{

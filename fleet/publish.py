@@ -74,8 +74,11 @@ def _gguf_problems(path: Path, settings: Settings) -> Iterator[str]:
         if file.read(4) != b"GGUF":
             yield "not a GGUF file; its first four bytes are GGUF"
     size = path.stat().st_size / GIB
-    if size > settings.model.gpu_memory_gib:
-        yield f"{size:.1f} GiB do not fit into model.gpu_memory_gib ({settings.model.gpu_memory_gib}), context excluded"
+    if size > settings.model.gpu_memory_gib and settings.model.quantize == "none":
+        yield (
+            f"{size:.1f} GiB do not fit into model.gpu_memory_gib ({settings.model.gpu_memory_gib}), context excluded; "
+            "a larger file needs model.quantize"
+        )
 
 
 def _modelfile_problems(path: Path, settings: Settings) -> Iterator[str]:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal, Self
 from fleet.pools import POOLS, Pool
 
 InitialMode = Literal["spot-armed", "on-demand-pinned"]
+Quantize = Literal["none", "q8_0", "q4_K_M", "q4_K_S"]  # what `ollama create --quantize` knows
 
 
 def _number(default: int, *, ge: int, le: int, why: str) -> int:
@@ -107,6 +108,9 @@ class Model(Section):
     engine: Artifact
     gguf: Artifact
     modelfile: Artifact
+    quantize: Quantize = field(
+        default="none", metadata={"why": "the GGUF is served as it is; else a cold boot quantizes it at its import"}
+    )
     context_length: int = _number(8192, ge=128, le=1048576, why="set, not left to the engine's default")
     gpu_memory_gib: float = field(
         default=17.6, metadata={"gt": 0, "le": 640, "why": "weights and context of the 31.6B model, measured"}

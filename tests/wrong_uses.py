@@ -294,7 +294,7 @@ SETTINGS = (
     WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
-        ('(all) = "3815 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+        ('(all) = "3833 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
     ),
     WrongSettings(
         "several at once: all are told, and none twice",

@@ -29,6 +29,7 @@ class Box:
     target_group_arn: str
     port: int
     model: str
+    quantize: str
     context_length: int
     engine_version: str
     engine: Artifact

@@ -17,6 +17,7 @@ from config import Box
 
 UNIT = "fleet-engine.service"
 BINARY = paths.ENGINE / "bin" / "ollama"
+QUANTIZE_NONE = "none"
 ANSWER_SECONDS = 5.0  # `/api/version` and `/api/ps` answer in a millisecond
 
 
@@ -104,9 +105,10 @@ def manifest(model: str) -> Path:
 
 def create(box: Box, modelfile: Path) -> None:
     """Import the model from its Modelfile into the engine's store; raises EngineError."""
+    quantize = [] if box.quantize == QUANTIZE_NONE else ["--quantize", box.quantize]
     client = {**os.environ, **environment(box), "OLLAMA_HOST": f"127.0.0.1:{box.port}", "HOME": str(paths.STATE)}
     done = subprocess.run(
-        [str(BINARY), "create", box.model, "-f", str(modelfile)],
+        [str(BINARY), "create", box.model, "-f", str(modelfile), *quantize],
         cwd=modelfile.parent,
         env=client,
         capture_output=True,

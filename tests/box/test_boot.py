@@ -1,11 +1,12 @@
 """Boots of the real bundle by its rendered user data, against real parts (see `world`)."""
 
+import dataclasses
 import json
 import re
 
 from fleet import names
 from tests.box import netns, world
-from tests.box.conftest import GRANTED, MakeWorld, called
+from tests.box.conftest import GRANTED, Base, MakeWorld, called
 
 
 def stage(box: world.World, name: str) -> dict[str, str]:
@@ -127,6 +128,24 @@ def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(m
     assert stage(warm, "plan")["boot"] == "warm"
     assert stage(warm, "prime")["outcome"] == "skipped"
     assert warm.tag() == names.BOOT_WARM
+
+
+def test_gguf_quantized_at_its_import_is_served_and_cached_as_what_it_became(make: MakeWorld, base: Base) -> None:
+    model = dataclasses.replace(base.settings.model, quantize="q4_K_M")
+    settings = dataclasses.replace(base.settings, model=model)
+    cold = make(cached=False, settings=settings)
+    cold.boot()
+    cold.wait_for("BOOTPATH")
+    (layer,) = cold.manifest()["layers"]
+    assert layer["digest"] != f"sha256:{model.gguf.sha256}"
+    assert cold.cache_is_whole()
+    cold.notice()
+    world.wait(lambda: not cold.lifecycle())
+    warm = make(aws=cold.aws, settings=settings)
+    warm.boot()
+    warm.wait_for("BOOTPATH")
+    assert stage(warm, "restore")["outcome"] == "done"
+    assert warm.manifest()["layers"] == [layer]
 
 
 def test_gate_holds_on_both_families_with_iptables_where_nft_is_absent(make: MakeWorld) -> None:

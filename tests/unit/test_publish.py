@@ -176,7 +176,11 @@ def test_weights_that_do_not_fit_the_gpu_are_refused(settings: Settings, files: 
         file.truncate(20 * publish.GIB)  # a hole: it takes no space, and it is not read before the size is known
     small = replace(settings, model=replace(settings.model, gpu_memory_gib=17.6))
     problems = list(publish.LOOKS["gguf"](files["gguf"], small))
-    assert problems == ["20.0 GiB do not fit into model.gpu_memory_gib (17.6), context excluded"]
+    assert problems == [
+        "20.0 GiB do not fit into model.gpu_memory_gib (17.6), context excluded; a larger file needs model.quantize"
+    ]
+    quantized = replace(small, model=replace(small.model, quantize="q4_K_M"))
+    assert not list(publish.LOOKS["gguf"](files["gguf"], quantized))
 
 
 @pytest.mark.parametrize(

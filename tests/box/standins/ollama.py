@@ -1,7 +1,7 @@
 """Stand-in for Ollama: its routes and its store layout over a real llama.cpp (xllamacpp). Real loads, real tokens.
 
     ollama.py serve                      reads OLLAMA_HOST, OLLAMA_MODELS, OLLAMA_CONTEXT_LENGTH
-    ollama.py create NAME -f Modelfile   imports the GGUF that FROM names
+    ollama.py create NAME -f Modelfile   imports the GGUF that FROM names; with --quantize KIND it becomes another file
 
 With OLLAMA_NUM_PARALLEL=1 one request runs at a time. The options `pace_seconds` (per token) and `prompt_seconds` of
 a request, which a real engine ignores, play a big model's time. A blob whose size is wrong does not load.
@@ -30,9 +30,8 @@ def manifest_path(model: str) -> Path:
     return MODELS / "manifests/registry.ollama.ai/library" / name / (tag or "latest")
 
 
-def add_blob(content: bytes | Path, kind: str) -> dict[str, Any]:
+def add_blob(data: bytes, kind: str) -> dict[str, Any]:
     """Put a blob into the store under its digest; a manifest's entry for it."""
-    data = content if isinstance(content, bytes) else content.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
     target = MODELS / "blobs" / f"sha256-{digest}"
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -40,10 +39,11 @@ def add_blob(content: bytes | Path, kind: str) -> dict[str, Any]:
     return {"mediaType": kind, "digest": f"sha256:{digest}", "size": len(data)}
 
 
-def create(model: str, modelfile: Path) -> None:
-    """Import."""
+def create(model: str, modelfile: Path, quantize: str = "") -> None:
+    """Import. Quantizing is a stand-in: the same weights, with the kind written behind them."""
     lines = dict(line.split(maxsplit=1) for line in modelfile.read_text().splitlines() if line.strip())
-    layer = add_blob(modelfile.parent / lines["FROM"].strip(), MODEL_LAYER)
+    weights = (modelfile.parent / lines["FROM"].strip()).read_bytes()
+    layer = add_blob(weights + quantize.encode(), MODEL_LAYER)
     config = add_blob(b'{"model_format":"gguf"}', "application/vnd.docker.container.image.v1+json")
     path = manifest_path(model)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -175,6 +175,6 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         Server(("::", int(os.environ["OLLAMA_HOST"].rsplit(":", 1)[1])), Handler).serve_forever()
     elif sys.argv[1] == "create":
-        create(sys.argv[2], Path(sys.argv[4]))
+        create(sys.argv[2], Path(sys.argv[4]), sys.argv[6] if sys.argv[5:6] == ["--quantize"] else "")
     else:
-        sys.exit(f"usage: {shutil.which(sys.argv[0])} serve | create NAME -f Modelfile")
+        sys.exit(f"usage: {shutil.which(sys.argv[0])} serve | create NAME -f Modelfile [--quantize KIND]")
