@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass
 from typing import Any
 
+from fleet import names
 from fleet.pools import POOLS
 from fleet.settings import Settings
 
@@ -19,6 +20,9 @@ MAIL = re.compile(r"[^@\s,;<>\"]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 # Ranges that no public address lies in: an internal balancer's callers come from these.
 PRIVATE_RANGES = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 VPC_PREFIX_LENGTHS = range(16, 25)  # AWS allows /28; below /24 two subnets cannot hold a balancer and boxes in comfort
+RESERVED_NAMES = ("aws", "ssm")  # no SSM parameter's path may begin with these
+# The letters after the generation: a g among them is Graviton (g5g, c7gn), whose image and engine are other ones.
+ARM = re.compile(r"[a-z]+[0-9]+[a-z-]*g")
 SETTINGS_BYTES = 3500  # of the 4 KB that a function's whole environment may have
 
 
@@ -34,6 +38,12 @@ class Problem:
         if self.value is MISSING:
             return f"{self.key}: missing; {self.allowed}"
         return f"{self.key} = {json.dumps(self.value)}: {self.allowed}"
+
+
+def _fleet_name(s: Settings) -> Iterator[Problem]:
+    if s.fleet_name.startswith(RESERVED_NAMES):
+        allowed = f"a name that does not begin with {' or '.join(RESERVED_NAMES)}: AWS keeps such parameters to itself"
+        yield Problem("fleet_name", s.fleet_name, allowed)
 
 
 def _order_of_thresholds(s: Settings) -> Iterator[Problem]:
@@ -138,12 +148,15 @@ def _score_types_cover_pools(s: Settings) -> Iterator[Problem]:
         yield Problem("score_types", s.score_types, allowed)
 
 
-def _own_prices(s: Settings) -> Iterator[Problem]:
+def _own_pools(s: Settings) -> Iterator[Problem]:
     for index, pool in enumerate(s.own_pools):
+        if ARM.match(pool.instance_type.partition(".")[0]):
+            yield Problem(f"own_pools[{index}].instance_type", pool.instance_type, "an x86_64 type, as the image is")
         if pool.spot_usd > pool.on_demand_usd:
             yield Problem(
                 f"own_pools[{index}].spot_usd", pool.spot_usd, f"at most on_demand_usd ({pool.on_demand_usd})"
             )
+    yield from _distinct("own_pools", tuple(pool.instance_type for pool in s.own_pools))
 
 
 def _zones(s: Settings) -> Iterator[Problem]:
@@ -169,6 +182,7 @@ def _existing_vpc(s: Settings) -> Iterator[Problem]:
     if network.vpc_id and len(network.route_table_ids) not in (0, len(network.subnet_ids)):
         allowed = "one per subnet, in order, or empty where an S3 gateway endpoint exists"
         yield Problem("network.route_table_ids", network.route_table_ids, allowed)
+    yield from _distinct("network.subnet_ids", network.subnet_ids)
 
 
 def _ids(s: Settings) -> Iterator[Problem]:
@@ -210,9 +224,18 @@ def _ebs_key(s: Settings) -> Iterator[Problem]:
 def _artifacts(s: Settings) -> Iterator[Problem]:
     keys = {name: getattr(s.model, name).key for name in ("engine", "gguf", "modelfile")}
     for name, key in keys.items():
+        if key.startswith(names.CACHE_PREFIX):
+            allowed = f"outside {names.CACHE_PREFIX}, where every box may write"
+            yield Problem(f"model.{name}.key", key, allowed)
         twins = [f"model.{other}.key" for other, value in keys.items() if value == key and other < name]
         if twins:
             yield Problem(f"model.{name}.key", key, f"another key than {twins[0]}")
+
+
+def _engine_key(s: Settings) -> Iterator[Problem]:
+    if s.model.engine_version not in s.model.engine.key:
+        allowed = f"a key that names model.engine_version ({s.model.engine_version}), or one version hides another"
+        yield Problem("model.engine.key", s.model.engine.key, allowed)
 
 
 def _fits_the_function(s: Settings) -> Iterator[Problem]:
@@ -240,12 +263,13 @@ def _private(network: ipaddress.IPv4Network) -> bool:
 
 
 RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
+    _fleet_name,
     _zones,
     _pools_known,
     _model_fits,
     _score_types,
     _score_types_cover_pools,
-    _own_prices,
+    _own_pools,
     _room_for_launch_first,
     _on_demand_base,
     _order_of_thresholds,
@@ -264,5 +288,6 @@ RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _mail,
     _ebs_key,
     _artifacts,
+    _engine_key,
     _fits_the_function,
 )

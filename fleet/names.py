@@ -55,6 +55,7 @@ def ask_document(fleet: str) -> str:
 ROOMS = ("network", "store", "lever", "group", "watchdog", "monitoring")  # stacks, in the order in which they deploy
 OUTPUT_BUCKET = "BucketName"  # of the store
 OUTPUT_ENDPOINT = "Endpoint"  # of the group
+CACHE_PREFIX = "cache/"  # of the store: what boxes may write; everything else only `fleetctl publish`
 DLAMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 
 LAUNCH_HOOK = "hold-until-serving"

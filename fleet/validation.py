@@ -11,7 +11,7 @@ import functools
 import json
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,8 +34,9 @@ class SettingsError(UserError):
 def load(path: str | Path = "cdk.json") -> Settings:
     """The checked settings of one `cdk.json`; raises SettingsError."""
     source = str(path)
+    repeated: list[Problem] = []
     try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
+        document = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_object(repeated))
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(source, [Problem("(file)", source, f"a readable JSON file ({error})")]) from None
     except json.JSONDecodeError as error:
@@ -44,17 +45,30 @@ def load(path: str | Path = "cdk.json") -> Settings:
     context = document.get("context") if isinstance(document, dict) else None
     fleet = context.get("fleet") if isinstance(context, dict) else None
     if not isinstance(fleet, dict):
-        raise SettingsError(source, [Problem("context.fleet", fleet, "an object with the settings of one fleet")])
-    return check(fleet, source)
+        problem = Problem("context.fleet", fleet, "an object with the settings of one fleet")
+        raise SettingsError(source, [*repeated, problem])
+    return check(fleet, source, repeated)
 
 
-def check(raw: dict[str, Any], source: str = "settings") -> Settings:
-    """The checked settings of what stands under `context.fleet`; raises SettingsError."""
-    settings, problems = None, []
+def _object(repeated: list[Problem]) -> Callable[[list[tuple[str, Any]]], dict[str, Any]]:
+    """JSON objects as dicts; json alone takes the last of two equal keys without a word."""
+
+    def pairs(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in found]
+        for key in dict.fromkeys(key for key in keys if keys.count(key) > 1):
+            repeated.append(Problem("(file)", key, "a key once in its object: the last would win in silence"))
+        return dict(found)
+
+    return pairs
+
+
+def check(raw: dict[str, Any], source: str = "settings", problems: Sequence[Problem] = ()) -> Settings:
+    """The checked settings of what stands under `context.fleet`; raises SettingsError with earlier problems too."""
+    settings, problems = None, list(problems)
     try:
         settings = _schema().validate_json(json.dumps(raw), strict=True)
     except pydantic.ValidationError as error:
-        problems = [_problem(detail) for detail in error.errors(include_url=False)]
+        problems += [_problem(detail) for detail in error.errors(include_url=False)]
     refused = {problem.key.partition("[")[0] for problem in problems}
     known = cast(Settings, settings or _known(Settings, raw, refused))
     for rule in RULES:

@@ -168,7 +168,7 @@ class GroupStack(Room):
                 "because": "artifacts and cache: all objects of the fleet's own bucket",
             },
             "store cache/*": {
-                "on": bucket.arn_for_objects("cache/*"),
+                "on": bucket.arn_for_objects(f"{names.CACHE_PREFIX}*"),
                 "because": "the blobs of the cache are named by their digests",
             },
             "group": {"on": self.group_arn, "because": GROUP_ARN_WILDCARD},

@@ -27,6 +27,10 @@ class NetworkStack(Room):
         self.box_group = self._security_group("BoxGroup", "GPU boxes: the serving port from the balancer only")
         if settings.network.allow_public:
             accept(self.balancer_group, "AwsSolutions-EC23", "network.allow_public asks for callers from the internet")
+        if not settings.network.callers:
+            cdk.Annotations.of(self).add_warning_v2(
+                "fleet:no-callers", "network.callers is empty: nobody may call the model, `fleetctl ask` apart."
+            )
         serving = ec2.Port.tcp(settings.port)
         for caller in settings.network.callers:
             is_group = SECURITY_GROUP.fullmatch(caller)

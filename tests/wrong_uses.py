@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 ABSENT = object()  # the key is left out
+OWN_POOL = {"instance_type": "g6e.xlarge", "gpu_memory_gib": 44.5, "vcpus": 4, "on_demand_usd": 1.861, "spot_usd": 0.8}
 ELSEWHERE = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d"
 
 
@@ -21,6 +22,11 @@ SETTINGS = (
         "a name that no AWS resource takes",
         {"fleet_name": "My_Fleet"},
         ('fleet_name = "My_Fleet": 2 to 19 of a-z, 0-9 and -, a letter first, no - last',),
+    ),
+    WrongSettings(
+        "a name that AWS keeps to itself",
+        {"fleet_name": "ssm"},
+        ('fleet_name = "ssm": a name that does not begin with aws or ssm: AWS keeps such parameters to itself',),
     ),
     WrongSettings(
         "a required key left out",
@@ -114,18 +120,18 @@ SETTINGS = (
     ),
     WrongSettings(
         "an own pool whose spot price is above on-demand",
-        {
-            "own_pools": [
-                {
-                    "instance_type": "g6e.xlarge",
-                    "gpu_memory_gib": 44.5,
-                    "vcpus": 4,
-                    "on_demand_usd": 1.861,
-                    "spot_usd": 2.5,
-                }
-            ]
-        },
+        {"own_pools": [{**OWN_POOL, "spot_usd": 2.5}]},
         ("own_pools[0].spot_usd = 2.5: at most on_demand_usd (1.861)",),
+    ),
+    WrongSettings(
+        "one own pool described twice",
+        {"own_pools": [OWN_POOL, {**OWN_POOL, "spot_usd": 0.9}]},
+        ('own_pools = "g6e.xlarge": each only once',),
+    ),
+    WrongSettings(
+        "an own pool of another architecture than the image",
+        {"own_pools": [{**OWN_POOL, "instance_type": "g5g.xlarge"}]},
+        ('own_pools[0].instance_type = "g5g.xlarge": an x86_64 type, as the image is',),
     ),
     WrongSettings(
         "fewer than three score types",
@@ -249,6 +255,14 @@ SETTINGS = (
         ),
     ),
     WrongSettings(
+        "one subnet for two zones",
+        {
+            "network.vpc_id": "vpc-0a1b2c3d",
+            "network.subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3d", "subnet-0a1b2c3f"],
+        },
+        ('network.subnet_ids = "subnet-0a1b2c3d": each only once',),
+    ),
+    WrongSettings(
         "a VPC range that is public",
         {"network.cidr": "8.8.0.0/16"},
         ('network.cidr = "8.8.0.0/16": a private IPv4 range from /16 to /24, such as 10.42.0.0/20',),
@@ -292,6 +306,19 @@ SETTINGS = (
         ('model.modelfile.key = "artifacts/model.gguf": another key than model.gguf.key',),
     ),
     WrongSettings(
+        "an artifact where every box may write",
+        {"model.gguf.key": "cache/model.gguf"},
+        ('model.gguf.key = "cache/model.gguf": outside cache/, where every box may write',),
+    ),
+    WrongSettings(
+        "an engine of another version than the pinned one",
+        {"model.engine_version": "0.12.0"},
+        (
+            'model.engine.key = "artifacts/ollama-linux-amd64-0.11.4.tgz": a key that names model.engine_version '
+            "(0.12.0), or one version hides another",
+        ),
+    ),
+    WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
         ('(all) = "3833 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
@@ -333,6 +360,14 @@ FILES = (
         "no fleet",
         '{"context": {}}',
         ("context.fleet = null: an object with the settings of one fleet",),
+    ),
+    WrongFile(
+        "a key twice",
+        '{"context": {"fleet": 1, "fleet": 2}}',
+        (
+            '(file) = "fleet": a key once in its object: the last would win in silence',
+            "context.fleet = 2: an object with the settings of one fleet",
+        ),
     ),
     WrongFile(
         "a list",

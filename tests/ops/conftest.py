@@ -43,7 +43,7 @@ def settings() -> Settings:
     model = Model(
         name="house-model:31b-q4",
         engine_version="0.11.4",
-        engine=Artifact(key="artifacts/engine.tgz"),
+        engine=Artifact(key="artifacts/engine-0.11.4.tgz"),
         gguf=artifact,
         modelfile=Artifact(key="artifacts/Modelfile"),
     )
