@@ -31,7 +31,7 @@ from graph import Detail
 from imds import Identity, Imds, identity
 from log import say, uptime
 from s3 import Bucket
-from stages import STAGES
+from stages import STAGES, budget
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_BEFORE_KERNEL_SECONDS = 300.0  # launch to kernel takes 15 to 90 s; more is a wall clock that is off
@@ -183,11 +183,6 @@ class Boot:
                 self._aws.heartbeat(names.LAUNCH_HOOK, telemetry.PATIENCE_SECONDS)
             except AwsError as error:
                 say(f"no heartbeat: {error}")
-
-
-def budget(name: str) -> float:
-    """The budget of a stage, less a moment in which it can still say what failed."""
-    return next(stage.budget_seconds for stage in STAGES if stage.name == name) * 0.9
 
 
 def before_kernel_seconds(launched_at: Optional[datetime], now: datetime, up: float) -> float:

@@ -47,9 +47,12 @@ class Box:
     health_poll_seconds: float = 3.0
     # After 25 idle minutes the first request cost nothing, after 5.7 h it cost 46 s.
     self_prime_seconds: float = 1200.0
+    # One token of an engine that works: 46 s was the worst, after hours of idling.
+    token_seconds: float = 60.0
     # `/api/version` is answered by a thread that no generation blocks.
     wedge_silent_seconds: float = 30.0
-    # The longest gap between tokens of a healthy engine is a long prompt, and that keeps the GPU busy.
+    # The longest gap between tokens of a healthy engine is a long prompt, and that keeps the GPU busy. Within this
+    # time the engine is also asked for a token of its own: the request may be one that its caller never finished.
     wedge_stuck_seconds: float = 120.0
     # A shut gate gives a wedged engine this long to come back by itself before the box is replaced.
     wedge_confirm_seconds: float = 60.0

@@ -39,12 +39,12 @@ def ask(
 def answer(
     connection: http.client.HTTPConnection, method: str, path: str, body: Optional[dict[str, Any]] = None
 ) -> dict[str, Any]:
-    """The same on a connection of the caller's, who may end the request by closing it."""
+    """The same on a connection of the caller's, who may end the request by shutting its socket down."""
     try:
         connection.request(method, path, body=json.dumps(body) if body is not None else None)
         response = connection.getresponse()
         raw = json.loads(response.read() or b"{}")
-    except (OSError, http.client.HTTPException, AttributeError) as error:
+    except (OSError, http.client.HTTPException) as error:
         raise SilentError(f"{path}: {error or type(error).__name__}") from None
     except ValueError:
         raise EngineError(f"{path}: not JSON") from None

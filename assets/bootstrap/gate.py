@@ -29,11 +29,14 @@ class GateError(Exception):
     """The gate could not be set: the caller must not let anything listen."""
 
 
-def set_state(state: str, port: int) -> None:
-    """Set the gate. A leaving box never opens, and draining never loosens a closed gate."""
+def set_state(state: str, port: int, *, unless_leaving: bool = False) -> None:
+    """Set the gate. A leaving box never opens, and draining never loosens a closed gate.
+
+    `unless_leaving`: nor does the gate change otherwise once the box leaves, or streams that it lets live were cut.
+    """
     with _locked():
-        if state == OPEN and paths.LEAVING.exists():
-            raise GateError("the box is leaving: the gate stays shut")
+        if (state == OPEN or unless_leaving) and paths.LEAVING.exists():
+            raise GateError(f"the box is leaving: the gate stays {current()}")
         if state == DRAINING and current() == CLOSED:
             return
         if shutil.which("nft"):

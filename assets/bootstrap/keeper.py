@@ -1,8 +1,6 @@
 """Keeps an opened box honest: a thread of the agent that looks at the engine and carries out what `wedge` decides."""
 
-import http.client
 import subprocess
-import threading
 import time
 from typing import Optional
 
@@ -10,66 +8,91 @@ import engine
 import gate
 import leave
 import paths
+import stages
 import streams
 import warm
 import wedge
 from config import Box
 from log import say
+from wedge import Action
 
 GPU_QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 GPU_BUSY_PERCENT = 5
 YIELD_SECONDS = 0.2  # how soon a self-prime makes room for a caller
-PRIME_SECONDS = 60.0  # 46 s was the worst first request after hours of idling
 
 
 def keep(box: Box) -> None:
     """Look and act until the box leaves."""
-    now = time.monotonic()
-    memory = wedge.Memory(answered_at=now, moved_at=now, active_at=now)
+    keeper = Keeper(box)
     while not paths.LEAVING.exists():
+        keeper.step()
         time.sleep(box.poll_seconds)
+
+
+class Keeper:
+    """What is remembered between two looks. Once the box leaves it changes nothing any more: streams are ending."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._memory = wedge.fresh(time.monotonic())
+        self._proof: Optional[warm.Token] = None
+
+    def step(self) -> None:
+        """One look, and what it asks for."""
+        box = self._box
         if not paths.OPENED.exists():
-            now = time.monotonic()
-            memory = wedge.Memory(answered_at=now, moved_at=now, active_at=now)
-            continue
-        if not engine.manifest(box.model).is_file():
-            leave.request("the instance store is empty")
+            self._memory = wedge.fresh(time.monotonic())
             return
-        memory, action, why = wedge.decide(box, memory, look(box))
-        if action is not wedge.Action.NOTHING:
+        if not engine.manifest(box.model).is_file():
+            self._leave("the instance store is empty")
+            return
+        proven = self._proof is not None and self._proof.came
+        self._memory, action, why = wedge.decide(box, self._memory, look(box, proven))
+        if self._proof and self._memory.proof_at is None:
+            self._proof.give_up()  # something moved: no reason to stand in a caller's way
+            self._proof = None
+        if action is not Action.NOTHING and not paths.LEAVING.exists():
             say(f"ENGINE {action.value}: {why}")
-        act(box, action, why)
+            try:
+                self._act(action, why)
+            except gate.GateError as error:
+                say(f"gate: {error}")
 
+    def _act(self, action: Action, why: str) -> None:
+        box = self._box
+        if action is Action.PROVE:
+            self._proof = warm.Token(box)
+        elif action is Action.SHUT:
+            gate.set_state(gate.CLOSED, box.port, unless_leaving=True)
+        elif action is Action.REPLACE:
+            self._leave(why)
+        elif action is Action.PRIME:
+            prime(box)
+            self._memory = wedge.fresh(time.monotonic())  # nobody looked meanwhile
+        elif action is Action.WARM:
+            self._warm()
+            self._memory = wedge.fresh(time.monotonic())
 
-def act(box: Box, action: wedge.Action, why: str) -> None:
-    """Carry out one decision."""
-    if action is wedge.Action.PRIME:
-        prime(box)
-    elif action is wedge.Action.SHUT:
-        gate.set_state(gate.CLOSED, box.port)
-    elif action is wedge.Action.REPLACE:
-        leave.request(why)
-    elif action is wedge.Action.WARM:
-        gate.set_state(gate.CLOSED, box.port)
+    def _warm(self) -> None:
+        """Load the model and prove it behind the gate, as patiently as the boot does; streams that live go on."""
+        box = self._box
+        gate.set_state(gate.DRAINING, box.port, unless_leaving=True)
         try:
-            warm.warm(box, box.wedge_confirm_seconds)
-            gate.set_state(gate.OPEN, box.port)
-            say("ENGINE warm: gate open again")
+            warm.warm(box, stages.budget("warm"))
         except engine.EngineError as error:
-            leave.request(f"the engine did not come back: {error}")
-        except gate.GateError as error:
-            say(f"gate: {error}")  # a notice came first
+            self._leave(f"the engine did not come back: {error}")
+            return
+        gate.set_state(gate.OPEN, box.port)
+        say("ENGINE warm: gate open again")
+
+    def _leave(self, why: str) -> None:
+        if not paths.LEAVING.exists():
+            leave.request(why)
 
 
-def look(box: Box) -> wedge.Look:
+def look(box: Box, proven: bool) -> wedge.Look:
     """One look at engine, connections and, only where it matters, the GPU."""
-    answers = loaded = False
-    try:
-        answers = bool(engine.ask(box, "GET", "/api/version").get("version"))
-        models = engine.ask(box, "GET", "/api/ps").get("models", [])
-        loaded = engine.full_name(box.model) in {model.get("name") for model in models}
-    except engine.EngineError as error:
-        say(f"engine: {error}")
+    answers = answered(box)
     live = connections(box)
     outstanding = any(found.outstanding for found in live)
     silent = all(not found.sent_bytes or found.since_sent_seconds > box.poll_seconds for found in live)
@@ -77,12 +100,32 @@ def look(box: Box) -> wedge.Look:
     return wedge.Look(
         at=time.monotonic(),
         answers=answers,
-        loaded=loaded,
-        gate_closed=gate.current() == gate.CLOSED,
+        loaded=loaded(box) if answers else None,
+        gate_shut=gate.current() != gate.OPEN,
         active=any(found.stream for found in live),
         waiting=waiting,
         gpu_busy=gpu_busy() if waiting else None,
+        proven=proven,
     )
+
+
+def answered(box: Box) -> bool:
+    """Whether the engine answers at all."""
+    try:
+        return bool(engine.ask(box, "GET", "/api/version").get("version"))
+    except engine.EngineError as error:
+        say(f"engine: {error}")
+        return False
+
+
+def loaded(box: Box) -> Optional[bool]:
+    """Whether the model is loaded; None where the engine does not say."""
+    try:
+        models = engine.ask(box, "GET", "/api/ps").get("models", [])
+    except engine.EngineError as error:
+        say(f"engine: {error}")
+        return None
+    return engine.full_name(box.model) in {model.get("name") for model in models}
 
 
 def connections(box: Box) -> tuple[streams.Connection, ...]:
@@ -105,24 +148,12 @@ def gpu_busy() -> Optional[bool]:
 
 def prime(box: Box) -> None:
     """One token over loopback, given up as soon as a caller appears."""
-    connection = http.client.HTTPConnection("127.0.0.1", box.port, timeout=PRIME_SECONDS)
-    done = threading.Event()
-    outcome = []
-
-    def ask() -> None:
-        try:
-            engine.answer(connection, "POST", "/api/generate", warm.request(box, tokens=1))
-            outcome.append("done")
-        except engine.EngineError as error:
-            outcome.append(str(error))
-        done.set()
-
     if any(found.stream for found in connections(box)):
         return
-    threading.Thread(target=ask, daemon=True).start()
-    while not done.wait(YIELD_SECONDS):
-        if any(found.outstanding for found in connections(box)) and connection.sock:
-            connection.sock.close()  # the engine drops a request whose caller is gone
+    token = warm.Token(box)
+    while not token.done.wait(YIELD_SECONDS):
+        if any(found.outstanding for found in connections(box)):
+            token.give_up()
             say("ENGINE prime: made room for a caller")
             return
-    say(f"ENGINE prime: {outcome[0]}")
+    say(f"ENGINE prime: {token.outcome}")

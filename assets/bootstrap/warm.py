@@ -1,10 +1,14 @@
 """Proves that the engine serves the exact configured model: a generate that returns tokens, then what is loaded.
 
-The boot opens the gate after it; the agent repeats it when the engine was restarted, and as self-prime while idle.
+The boot opens the gate after it; the agent repeats it when the engine was restarted. A single `Token` is the agent's
+self-prime while nobody calls, and its proof that an engine on which a request waits still works.
 """
 
+import contextlib
 import hashlib
 import http.client
+import socket
+import threading
 import time
 from typing import Any, Optional
 
@@ -21,7 +25,8 @@ def warm(box: Box, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            connection = http.client.HTTPConnection("127.0.0.1", box.port, timeout=patience_seconds)
+            left = max(1.0, deadline - time.monotonic())
+            connection = http.client.HTTPConnection("127.0.0.1", box.port, timeout=left)
             generated = engine.answer(connection, "POST", "/api/generate", request(box, TOKENS))
             loaded = engine.ask(box, "GET", "/api/ps")
             break
@@ -33,6 +38,43 @@ def warm(box: Box, patience_seconds: float) -> None:
     wrong = problem(box, digest, generated, loaded)
     if wrong:
         raise engine.EngineError(f"warm-up: {wrong}")
+
+
+class Token:
+    """One token, asked for in the background over loopback. `outcome` stands once `done` is set."""
+
+    def __init__(self, box: Box) -> None:
+        self.done = threading.Event()
+        self.outcome = ""
+        self._connection = http.client.HTTPConnection("127.0.0.1", box.port, timeout=box.token_seconds)
+        self._body = request(box, tokens=1)
+        try:
+            self._connection.connect()
+        except OSError as error:
+            self.outcome = str(error)
+            self.done.set()
+            return
+        self._socket: socket.socket = self._connection.sock
+        threading.Thread(target=self._ask, daemon=True).start()
+
+    @property
+    def came(self) -> bool:
+        """Whether the engine has answered."""
+        return self.outcome == "done"
+
+    def give_up(self) -> None:
+        """End the request: the engine drops one whose caller is gone, and closing alone would not tell it."""
+        if not self.done.is_set():
+            with contextlib.suppress(OSError):  # it ended in this moment
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    def _ask(self) -> None:
+        try:
+            engine.answer(self._connection, "POST", "/api/generate", self._body)
+            self.outcome = "done"
+        except engine.EngineError as error:
+            self.outcome = str(error)
+        self.done.set()
 
 
 def request(box: Box, tokens: int) -> dict[str, Any]:

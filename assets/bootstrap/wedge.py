@@ -1,7 +1,8 @@
-"""Decides what a running box does about its engine: nothing, prime it, shut the gate, warm it, or have it replaced.
+"""Decides what a running box does about its engine: nothing, prime, prove, shut the gate, warm, or be replaced.
 
 Pure: the keeper looks every few seconds, this judges. Busy is not wedged: one request runs at a time, so a request may
-wait long without a byte while the GPU works on another.
+wait long without a byte while the GPU works on another. Nor is an engine that answers a token of ours: the open request
+is then one that its caller has not finished.
 """
 
 from dataclasses import dataclass, replace
@@ -16,8 +17,9 @@ class Action(Enum):
 
     NOTHING = "nothing"
     PRIME = "prime"  # idle for long: keep the GPU's graphs built
+    PROVE = "prove"  # a request waits and the GPU idles: ask for a token
     SHUT = "shut"  # wedged: nobody new may wait on it
-    WARM = "warm"  # shut, but it answers: prove it and open again
+    WARM = "warm"  # it answers, but is shut or without its model: load it, then open
     REPLACE = "replace"  # stayed wedged
 
 
@@ -27,11 +29,12 @@ class Look:
 
     at: float  # monotonic seconds
     answers: bool  # `/api/version`
-    loaded: bool  # `/api/ps` lists the model
-    gate_closed: bool
+    loaded: Optional[bool]  # `/api/ps` lists the model; None where it did not say
+    gate_shut: bool
     active: bool  # a request outstanding or bytes out in the last seconds
     waiting: bool  # a request outstanding and no bytes out on any connection since the last look
     gpu_busy: Optional[bool]
+    proven: bool = False  # the token that PROVE asked for has come
 
 
 @dataclass(frozen=True)
@@ -42,30 +45,43 @@ class Memory:
     moved_at: float
     active_at: float
     shut_at: Optional[float] = None
+    proof_at: Optional[float] = None  # PROVE; None again once something moved
+    unloaded_looks: int = 0  # running
+
+
+def fresh(at: float) -> Memory:
+    """Nothing is known from before."""
+    return Memory(answered_at=at, moved_at=at, active_at=at)
 
 
 def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
     """The next action with its reason, and what to remember."""
     if look.answers:
         memory = replace(memory, answered_at=look.at)
-    if not (look.waiting and look.gpu_busy is False):
-        memory = replace(memory, moved_at=look.at)
+    if look.proven or not (look.waiting and look.gpu_busy is False):
+        memory = replace(memory, moved_at=look.at, proof_at=None)
     if look.active:
         memory = replace(memory, active_at=look.at)
+    memory = replace(memory, unloaded_looks=memory.unloaded_looks + 1 if look.loaded is False else 0)
     silent, stuck = look.at - memory.answered_at, look.at - memory.moved_at
-    wedged = ""
+    unproven = memory.proof_at is not None and look.at - memory.proof_at >= box.token_seconds
+    wedged, waits = "", f"a request is open without a byte for {stuck:.0f} s and the GPU is idle"
     if silent >= box.wedge_silent_seconds:
         wedged = f"the engine has been silent for {silent:.0f} s"
-    elif stuck >= box.wedge_stuck_seconds:
-        wedged = f"a request is open without a byte for {stuck:.0f} s and the GPU is idle"
+    elif stuck >= box.wedge_stuck_seconds and unproven:
+        wedged = waits
     if wedged and memory.shut_at is None:
         return replace(memory, shut_at=look.at), Action.SHUT, wedged
     if wedged and memory.shut_at is not None and look.at - memory.shut_at >= box.wedge_confirm_seconds:
         return memory, Action.REPLACE, wedged
     if wedged or not look.answers:
         return memory, Action.NOTHING, wedged
-    if look.gate_closed or not look.loaded:
+    if look.gate_shut:
         return replace(memory, shut_at=None), Action.WARM, "the engine answers again"
+    if memory.unloaded_looks >= 2 and not look.active:
+        return memory, Action.WARM, "the model is not loaded"
+    if stuck > 0 and stuck >= box.wedge_stuck_seconds - box.token_seconds and memory.proof_at is None:
+        return replace(memory, proof_at=look.at), Action.PROVE, waits
     if look.at - memory.active_at >= box.self_prime_seconds:
         return replace(memory, active_at=look.at), Action.PRIME, "idle"
     return memory, Action.NOTHING, ""

@@ -37,13 +37,18 @@ from tests.box import world
 NOW = datetime(2026, 7, 28, 9, 0, tzinfo=UTC)
 
 
-@pytest.fixture
-def box() -> config.Box:
+def a_box() -> config.Box:
     """A box's values as the app writes them."""
     raw = box_config.box_config(world.SETTINGS, bucket="b", target_group_arn="t")
     for name in ("engine", "gguf", "modelfile"):
         raw[name] = config.Artifact(**raw[name])
     return config.Box(**raw)
+
+
+@pytest.fixture
+def box() -> config.Box:
+    """The same as a fixture; hypothesis wants none."""
+    return a_box()
 
 
 # --- notices and the drain budget -----------------------------------------------------------------------------
@@ -111,11 +116,13 @@ def test_streams_are_requests_outstanding_or_bytes_out_lately_and_nothing_from_l
 
 # --- wedge ----------------------------------------------------------------------------------------------------
 
+STUCK = {"active": True, "waiting": True, "gpu_busy": False}
+
 
 def looks(box: config.Box, states: list[dict[str, Any]], every: float = 5.0) -> list[wedge.Action]:
     """The actions for a series of looks, one every poll."""
-    memory, actions = wedge.Memory(answered_at=0, moved_at=0, active_at=0), []
-    well = {"answers": True, "loaded": True, "gate_closed": False, "active": False, "waiting": False, "gpu_busy": None}
+    memory, actions = wedge.fresh(0), []
+    well = {"answers": True, "loaded": True, "gate_shut": False, "active": False, "waiting": False, "gpu_busy": None}
     for number, state in enumerate(states, 1):
         memory, action, _ = wedge.decide(box, memory, wedge.Look(at=number * every, **{**well, **state}))
         actions.append(action)
@@ -123,33 +130,56 @@ def looks(box: config.Box, states: list[dict[str, Any]], every: float = 5.0) -> 
 
 
 def test_silence_of_half_a_minute_shuts_and_another_minute_replaces(box: config.Box) -> None:
-    actions = looks(box, [{"answers": False, "loaded": False}] * 20)
+    actions = looks(box, [{"answers": False, "loaded": None}] * 20)
     assert actions.index(wedge.Action.SHUT) == 5  # the look at 30 s
     assert actions.index(wedge.Action.REPLACE) == 5 + 12
 
 
 def test_open_request_without_bytes_on_an_idle_gpu_is_wedged_after_two_minutes(box: config.Box) -> None:
-    actions = looks(box, [{"active": True, "waiting": True, "gpu_busy": False}] * 40)
+    actions = looks(box, [STUCK] * 40)
+    assert actions.index(wedge.Action.PROVE) == 11  # the look at 60 s: a token of its own has a minute to come
     assert actions.index(wedge.Action.SHUT) == 23  # the look at 120 s
-    assert wedge.Action.REPLACE in actions
+    assert actions.index(wedge.Action.REPLACE) == 23 + 12
+    assert actions.count(wedge.Action.PROVE) == 1
+
+
+def test_request_that_its_caller_never_finishes_is_no_wedge_where_the_engine_gives_a_token(box: config.Box) -> None:
+    unfinished = [STUCK] * 13 + [{**STUCK, "proven": True}]  # asked at 60 s, answered by the next look but one
+    actions = looks(box, unfinished * 20)
+    assert set(actions) == {wedge.Action.NOTHING, wedge.Action.PROVE}
+    assert actions.count(wedge.Action.PROVE) == 20
+
+
+def test_reload_of_two_minutes_less_a_moment_is_no_wedge(box: config.Box) -> None:
+    reloading = [STUCK] * 23 + [{"active": True, "waiting": True, "gpu_busy": True}]
+    actions = looks(box, reloading + [{"active": True}] * 5 + [{}] * 5)
+    assert actions.count(wedge.Action.PROVE) == 1
+    assert set(actions) == {wedge.Action.NOTHING, wedge.Action.PROVE}
 
 
 @given(st.lists(st.sampled_from([True, None]), min_size=60, max_size=120))
 def test_busy_or_unknown_gpu_is_never_wedged_while_the_engine_answers(busy: list[bool | None]) -> None:
-    raw = box_config.box_config(world.SETTINGS, bucket="b", target_group_arn="t")
-    for name in ("engine", "gguf", "modelfile"):
-        raw[name] = config.Artifact(**raw[name])
     states = [{"active": True, "waiting": True, "gpu_busy": one} for one in busy]
-    assert set(looks(config.Box(**raw), states)) == {wedge.Action.NOTHING}
+    assert set(looks(a_box(), states)) == {wedge.Action.NOTHING}
 
 
 def test_engine_that_recovers_is_warmed_before_it_opens(box: config.Box) -> None:
-    silent, back = {"answers": False, "loaded": False}, {"loaded": False, "gate_closed": True}
+    silent, back = {"answers": False, "loaded": None}, {"loaded": False, "gate_shut": True}
     assert looks(box, [silent] * 7 + [back])[-1] is wedge.Action.WARM
 
 
-def test_restarted_engine_without_its_model_is_warmed(box: config.Box) -> None:
-    assert looks(box, [{"loaded": False}]) == [wedge.Action.WARM]
+def test_engine_that_lost_its_model_is_warmed_on_the_second_look(box: config.Box) -> None:
+    assert looks(box, [{"loaded": False}] * 2) == [wedge.Action.NOTHING, wedge.Action.WARM]
+    assert looks(box, [{"loaded": False}, {}, {"loaded": False}]) == [wedge.Action.NOTHING] * 3
+
+
+@given(st.lists(st.sampled_from([True, False, None]), min_size=10, max_size=60))
+def test_gate_stays_open_over_a_live_stream_whatever_the_engine_says_of_its_models(said: list[bool | None]) -> None:
+    assert set(looks(a_box(), [{"active": True, "loaded": one} for one in said])) == {wedge.Action.NOTHING}
+
+
+def test_engine_that_does_not_say_what_is_loaded_is_left_alone(box: config.Box) -> None:
+    assert set(looks(box, [{"loaded": None}] * 50)) == {wedge.Action.NOTHING}
 
 
 def test_self_prime_comes_after_twenty_idle_minutes_and_not_while_requests_run(box: config.Box) -> None:

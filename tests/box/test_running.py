@@ -166,9 +166,10 @@ def test_engine_that_comes_back_is_warmed_before_the_gate_opens_again(serving: S
 
 
 def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(serving: Serving) -> None:
-    box = serving(prepare=world.slow_prompts(1))
+    box = serving()
     log = box.probe()
     world.wait(lambda: world.last(log) == "answered")
+    box.slow_prompts(2 * world.QUICK["wedge_confirm_seconds"])  # a load takes longer than a wedge is given
     crashed = time.monotonic()
     box.signal("engine", "KILL")
     opened = box.wait_for(r"^([\d.]+) ENGINE warm: gate open again")
@@ -190,6 +191,16 @@ def test_request_open_without_a_byte_on_an_idle_gpu_is_wedged(serving: Serving) 
     box.wait_for("ENGINE replace")
 
 
+def test_half_a_request_from_a_caller_who_stays_is_no_wedge(serving: Serving) -> None:
+    box = serving(token_seconds=60, wedge_stuck_seconds=61)
+    with box.connect() as caller:
+        caller.sendall(b"POST /api/ge")
+        world.wait(lambda: box.log().count("ENGINE prove: a request is open") == 2)  # the first was answered
+        assert box.generate(tokens=1).end()[0] == 0
+    assert "ENGINE shut" not in box.log()
+    assert box.lifecycle() == "InService"
+
+
 def test_busy_engine_is_not_wedged_however_long_a_request_waits(serving: Serving) -> None:
     box = serving()
     (box.here / "gpu").write_text("97\n")
@@ -201,12 +212,12 @@ def test_busy_engine_is_not_wedged_however_long_a_request_waits(serving: Serving
 
 
 def test_idle_engine_is_primed_and_a_prime_makes_room_for_a_caller(serving: Serving) -> None:
-    box = serving(self_prime_seconds=1.0, prepare=world.slow_prompts(1.5))
+    box = serving(self_prime_seconds=1.0, token_seconds=60)
     box.wait_for("ENGINE prime: done")
-    seen = box.log().count("ENGINE prime: idle")
-    world.wait(lambda: box.log().count("ENGINE prime: idle") > seen)
+    box.slow_prompts(60)  # as on a GPU that idled for hours
+    world.wait(lambda: "reads a prompt for 60" in box.journal(), story=box.journal)
     request = box.generate(tokens=1, prompt_seconds=0)
-    assert request.end()[0] == 0
+    assert request.end(seconds=30)[0] == 0  # long before the prime would have ended
     box.wait_for("ENGINE prime: made room for a caller")
 
 

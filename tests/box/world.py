@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -43,6 +44,7 @@ QUICK = {
     "heartbeat_seconds": 300,
     "warm_budget_seconds": 300,
     "cold_budget_seconds": 300,
+    "token_seconds": 2.0,
     "wedge_silent_seconds": 1.5,
     "wedge_stuck_seconds": 2.0,
     "wedge_confirm_seconds": 2.0,
@@ -77,8 +79,8 @@ CLOUDWATCH_AGENT = "#!/bin/sh\nwhile [ ! -f {here}/telemetry-up ]; do sleep 0.1;
 
 
 def slow_prompts(seconds: float) -> str:
-    """A `prepare` that makes the engine read every prompt slowly."""
-    return f"mkdir -p $1/opt/standin; echo export STANDIN_PROMPT_SECONDS={seconds} >$1/opt/standin/env"
+    """A `prepare` that makes the engine read every prompt slowly, the warm-up's too."""
+    return f"mkdir -p $1/opt/standin; echo {seconds} >$1/opt/standin/prompt_seconds"
 
 
 def artifacts(folder: Path, seed: int = 0) -> dict[str, Path]:
@@ -225,6 +227,11 @@ class World:
         curl = ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "-d", json.dumps(body), url]
         return Call(self._call(curl, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
 
+    def connect(self) -> socket.socket:
+        """A connection of a caller outside."""
+        with netns.inside(self.out):
+            return socket.create_connection((netns.BOX_V4, PORT), timeout=10)
+
     def _call(self, command: list[str], **pipes: Any) -> "subprocess.Popen[str]":
         """Start a caller outside, who ends with us."""
         with netns.inside(self.out):
@@ -237,6 +244,11 @@ class World:
         text = json.dumps({"action": "terminate", "time": end.strftime("%Y-%m-%dT%H:%M:%SZ")})
         self.metadata.paths["meta-data/spot/instance-action"] = text
         return time.monotonic()
+
+    def slow_prompts(self, seconds: float) -> None:
+        """From now on the engine reads every prompt slowly that does not say how long it takes."""
+        self.inside("/opt/standin").mkdir(exist_ok=True)
+        self.inside("/opt/standin/prompt_seconds").write_text(str(seconds))
 
     def signal(self, unit: str, name: str) -> None:
         """Signal a unit's process: KILL, STOP, CONT."""

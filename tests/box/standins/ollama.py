@@ -4,7 +4,8 @@
     ollama.py create NAME -f Modelfile   imports the GGUF that FROM names; with --quantize KIND it becomes another file
 
 With OLLAMA_NUM_PARALLEL=1 one request runs at a time. The options `pace_seconds` (per token) and `prompt_seconds` of
-a request, which a real engine ignores, play a big model's time. A blob whose size is wrong does not load.
+a request, which a real engine ignores, play a big model's time; a file sets that of all other requests. A blob whose
+size is wrong does not load.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ from typing import Any
 
 VERSION = "0.0.1"
 MODELS = Path(os.environ.get("OLLAMA_MODELS", "/nowhere"))
+PROMPT_SECONDS = Path("/opt/standin/prompt_seconds")
 MODEL_LAYER = "application/vnd.ollama.image.model"
 
 
@@ -90,6 +92,11 @@ class Runner:
 RUNNER = Runner()
 
 
+def prompt_seconds() -> str:
+    """How long every prompt takes that does not say so itself."""
+    return PROMPT_SECONDS.read_text() if PROMPT_SECONDS.exists() else "0"
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -120,7 +127,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             except Exception as error:
                 return self.answer(500, {"error": f"{type(error).__name__}: {error}"})
             wanted, pace = int(options.get("num_predict", 16)), float(options.get("pace_seconds", 0))
-            if not self.read_prompt(float(options.get("prompt_seconds", os.environ.get("STANDIN_PROMPT_SECONDS", 0)))):
+            if not self.read_prompt(float(options.get("prompt_seconds", prompt_seconds()))):
                 return None
             if asked.get("stream", True):
                 return self.stream(model, asked["prompt"], wanted, pace)
@@ -129,6 +136,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def read_prompt(self, seconds: float) -> bool:
         """A long prompt's time; False once the caller is gone, which ends a request in the real engine too."""
+        sys.stdout.write(f"engine stand-in: reads a prompt for {seconds} s\n")
+        sys.stdout.flush()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             gone, _, _ = select.select([self.connection], [], [], 0.05)
