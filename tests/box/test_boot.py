@@ -40,10 +40,11 @@ def check_gate(box: world.World, seen: list[dict[str, object]]) -> None:
 
 
 def test_warm_boot_refuses_until_the_warm_up_returned_then_serves(make: MakeWorld) -> None:
-    box = make(prepare=world.slow_prompts(1))
+    box = make(prepare=world.slow_prompts(1) + world.MODPROBE)
     log = box.probe()
     box.boot()
     box.wait_for("stage=serve outcome=done")
+    assert box.inside("/opt/standin/modprobe").read_text() == "-u -c=0\n"  # the GPU's devices, before the engine
     assert box.engine_answers()  # so that a refusal outside is the gate's
     box.wait_for("BOOTPATH")
     check_gate(box, world.probes(log))

@@ -75,6 +75,11 @@ ENGINE = """#!/bin/sh
 [ ! -f /opt/standin/env ] || . /opt/standin/env
 exec {python} {standins}/ollama.py "$@"
 """
+MODPROBE = """
+mkdir -p $1/opt/standin
+printf '#!/bin/sh\necho "$*" >>/opt/standin/modprobe\n' >$1/usr/bin/nvidia-modprobe
+chmod +x $1/usr/bin/nvidia-modprobe
+"""  # a `prepare`: the driver's tool, which writes down what it was asked
 CLOUDWATCH_AGENT = "#!/bin/sh\nwhile [ ! -f {here}/telemetry-up ]; do sleep 0.1; done\n"  # 40 s on a real box
 
 

@@ -25,6 +25,7 @@ from typing import Any
 
 UNITS = Path("/etc/systemd/system")
 DIRECTORIES = {"RuntimeDirectory": "/run", "StateDirectory": "/var/lib", "LogsDirectory": "/var/log"}
+PREFIXES = "+-!@"  # of a command
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -74,26 +75,34 @@ class Unit:
             for name in self.words(key):
                 (Path(root) / name).mkdir(parents=True, exist_ok=True)
         self.state = "activating"
+        oneshot = self.get("Type") == "oneshot"
+        for command in [*self.values.get("ExecStartPre", []), *(self.values["ExecStart"] if oneshot else [])]:
+            if not self.succeeds(command):
+                return 0 if self.stopping else self.fail()
+        if oneshot:
+            self.state = "active" if self.get("RemainAfterExit") == "yes" and not self.stopping else "inactive"
+            return 0
         try:
-            for command in self.values.get("ExecStartPre", []):
-                if self.spawn(command).wait():
-                    return self.fail()
-            for command in self.values["ExecStart"]:
-                self.process = self.spawn(command)
-                if self.get("Type") == "oneshot" and self.process.wait():
-                    return 0 if self.stopping else self.fail()
+            self.process = self.spawn(self.values["ExecStart"][0])
         except OSError as error:
             self.manager.note(f"{self.name}: {error}")
             return self.fail()
-        if self.get("Type") == "oneshot":
-            self.state = "active" if self.get("RemainAfterExit") == "yes" and not self.stopping else "inactive"
-        else:
-            self.state = "active"
-            threading.Thread(target=self.watch, args=(self.process,), daemon=True).start()
+        self.state = "active"
+        threading.Thread(target=self.watch, args=(self.process,), daemon=True).start()
         return 0
 
+    def succeeds(self, command: str) -> bool:
+        """Run a command to its end. A "-" among its prefixes forgives every failure, a missing program too."""
+        forgiven = "-" in command[: len(command) - len(command.lstrip(PREFIXES))]
+        try:
+            self.process = self.spawn(command)
+            return not self.process.wait() or forgiven
+        except OSError as error:
+            self.manager.note(f"{self.name}: {error}")
+            return forgiven
+
     def spawn(self, command: str) -> "subprocess.Popen[bytes]":
-        words = shlex.split(command.lstrip("+-!@"))
+        words = shlex.split(command.lstrip(PREFIXES))
         return subprocess.Popen(
             words,
             env=self.environment(),
