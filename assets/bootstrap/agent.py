@@ -19,13 +19,11 @@ import names
 import notices
 import paths
 import telemetry
-from aws import Aws, AwsError
+from aws import HOOK_SECONDS, Aws, AwsError
 from config import Box
 from drain import drain
 from imds import Imds, ImdsError, identity
 from log import say
-
-HOOK_SECONDS = 20.0
 
 
 class Agent:
@@ -33,7 +31,7 @@ class Agent:
 
     def __init__(self, box: Box, imds: Imds, aws: Aws) -> None:
         self._box, self._imds, self._aws = box, imds, aws
-        self._clear_at = time.monotonic()  # when metadata last said that there is no notice
+        self._clear_at: Optional[float] = None  # when metadata last said that there is no notice
         self._troubled: set[str] = set()
         self._recommended: set[str] = set()
         self._drained = False
@@ -68,7 +66,7 @@ class Agent:
     def _interrupted(self, text: str) -> None:
         if self._drained:
             return None
-        since_clear = time.monotonic() - self._clear_at
+        since_clear = None if self._clear_at is None else time.monotonic() - self._clear_at
         notice = notices.interruption(text, datetime.now(timezone.utc), since_clear)
         if notice is None:
             return say("metadata: an interruption notice that is none")
@@ -78,7 +76,6 @@ class Agent:
         age = notices.NOTICE_SECONDS - notice.seconds_left
         metrics = drain(self._box, self._aws, f"interruption notice ({notice.action})", notice.seconds_left, age)
         leave.request("interruption notice")
-        metrics.append(telemetry.metric(self._box, names.METRIC_INTERRUPTIONS, 1, "Count"))
         return telemetry.put(self._aws, metrics)
 
     def _recommend(self, text: str) -> None:
@@ -86,9 +83,7 @@ class Agent:
         if stamp is None or stamp in self._recommended:
             return
         self._recommended.add(stamp)
-        say(f"REBALANCE recommended at {stamp}")
-        data = [telemetry.metric(self._box, names.METRIC_REBALANCE_RECOMMENDATIONS, 1, "Count")]
-        threading.Thread(target=telemetry.put, args=(self._aws, data), daemon=True).start()
+        say(f"REBALANCE recommended at {stamp}")  # EventBridge tells the watchdog, which counts it
 
     def _terminating(self) -> None:
         box = self._box

@@ -16,10 +16,16 @@ import names
 from config import Box
 
 ATTEMPT_SECONDS = 30.0  # one CLI run, its own three attempts included
+HOOK_SECONDS = 20.0  # patience with a hook's completion: on the way out there is no more
 PAUSE_SECONDS = 1.0  # doubled after every failed run
 
 DENIED = re.compile(r"\((AccessDenied|AccessDeniedException|UnauthorizedOperation|403)\)")
 REFUSED = re.compile(r"\((ValidationError|ValidationException)\)")  # asked again, the answer is the same
+
+
+# Linux takes 128 KiB in one argument, CloudWatch more in one call.
+MOST_BYTES = 100_000
+MOST_LINE_CHARACTERS = 10_000
 
 
 class AwsError(Exception):
@@ -82,12 +88,10 @@ class Aws:
         self._call(patience_seconds, "cloudwatch", "put-metric-data", *space, "--metric-data", text)
 
     def ship_log(self, stream: str, lines: Sequence[str], patience_seconds: float) -> None:
-        """Put lines into a new stream of the box's log group."""
+        """Put the last lines, as many as one call takes, into a new stream of the box's log group."""
         target = ("--log-group-name", names.box_log_group(self._box.fleet), "--log-stream-name", stream)
-        now = int(time.time() * 1000)
-        events = json.dumps([{"timestamp": now, "message": line} for line in lines if line])
         self._call(patience_seconds, "logs", "create-log-stream", *target, tolerate="ResourceAlreadyExistsException")
-        self._call(patience_seconds, "logs", "put-log-events", *target, "--log-events", events)
+        self._call(patience_seconds, "logs", "put-log-events", *target, "--log-events", log_events(lines, time.time()))
 
     def upload(self, path: str, key: str, patience_seconds: float) -> None:
         """Put one file into the store; it appears whole or not at all."""
@@ -133,3 +137,16 @@ class Aws:
                 raise AwsError(f"{service} {verb}: {why}")
             time.sleep(pause)
             pause *= 2
+
+
+def log_events(lines: Sequence[str], now: float) -> str:
+    """The last lines that fit into one call, in CloudWatch's shape; a very long line loses its end."""
+    events: list[str] = []
+    size = 0
+    for line in filter(None, reversed(lines)):
+        events.append(json.dumps({"timestamp": int(now * 1000), "message": line[:MOST_LINE_CHARACTERS]}))
+        size += len(events[-1]) + 1
+        if size > MOST_BYTES:
+            events.pop()
+            break
+    return f"[{','.join(reversed(events))}]"

@@ -39,7 +39,7 @@ ENGINE_ENVIRONMENT = paths.RUN / "engine.env"
 
 
 class Boot:
-    """One boot. Every declared stage is the method of its name; it returns details, or None for nothing to do."""
+    """One boot. Every declared stage is a method; it returns details, or None for nothing to do."""
 
     def __init__(self, box: Box, imds: Imds, who: Identity) -> None:
         self._box, self._who = box, who
@@ -49,6 +49,8 @@ class Boot:
         self._warm = True
         self._cache_damaged = False
         self._tagging = threading.Lock()
+        self._runs: list[graph.Run] = []
+        self._told = 0  # of these runs, in metrics
         self._before_kernel = before_kernel_seconds(who.launched_at, datetime.now(timezone.utc), uptime())
 
     def deadline(self) -> float:
@@ -134,29 +136,35 @@ class Boot:
         return {"bytes": cache.prime(self._box, self._bucket, self._aws, self._found(), trust=not self._cache_damaged)}
 
     def run(self) -> None:
-        """Boot; raises StageError."""
+        """Boot; raises StageError. What was measured is told either way."""
         threading.Thread(target=self._heartbeat, daemon=True).start()
-        bodies = {stage.name: getattr(self, stage.name.replace("import", "import_")) for stage in STAGES}
-        runs = graph.run(STAGES, bodies, clock=uptime, deadline=self.deadline, on_end=self._ended)
-        telemetry.report(runs, until="complete")
-        telemetry.put(self._aws, self._metrics(runs))
+        bodies = {stage.name: getattr(self, stage.method) for stage in STAGES}
+        try:
+            graph.run(STAGES, bodies, clock=uptime, deadline=self.deadline, on_end=self._ended)
+        finally:
+            telemetry.report(self._runs, until="complete")
+            telemetry.put(self._aws, self._fresh_metrics())
         telemetry.ship(self._aws, f"{self._who.instance_id}/boot")
 
     def _ended(self, run: graph.Run) -> None:
         say(telemetry.bootstage(run))
+        self._runs.append(run)
+        if run.name == "complete":  # what comes after it may take minutes
+            threading.Thread(target=telemetry.put, args=(self._aws, self._fresh_metrics()), daemon=True).start()
 
-    def _metrics(self, runs: list[graph.Run]) -> list[dict[str, Any]]:
-        name = names.METRIC_BOOT_STAGE_SECONDS
-        data = [
-            telemetry.metric(self._box, name, run.seconds, stage=run.name) for run in runs if run.outcome == graph.DONE
-        ]
-        serving = next(run.ended for run in runs if run.name == "complete")
-        ready = serving + self._before_kernel
-        return [
-            *data,
-            telemetry.metric(self._box, name, serving, stage=names.STAGE_TOTAL),
-            telemetry.metric(self._box, names.METRIC_REPLACEMENT_READY_SECONDS, ready),
-        ]
+    def _fresh_metrics(self) -> list[dict[str, Any]]:
+        """Of the stages that were done since the last time."""
+        name, data = names.METRIC_BOOT_STAGE_SECONDS, []
+        fresh, self._told = self._runs[self._told :], len(self._runs)
+        for run in fresh:
+            if run.outcome != graph.DONE:
+                continue
+            data.append(telemetry.metric(self._box, name, run.seconds, stage=run.name))
+            if run.name == "complete":
+                ready = run.ended + self._before_kernel
+                data.append(telemetry.metric(self._box, name, run.ended, stage=names.STAGE_TOTAL))
+                data.append(telemetry.metric(self._box, names.METRIC_REPLACEMENT_READY_SECONDS, ready))
+        return data
 
     def _found(self) -> cache.Plan:
         if self._plan is None:

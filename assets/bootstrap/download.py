@@ -129,6 +129,8 @@ class _Download:
                 headers["If-Match"] = item.etag
             try:
                 response = self._bucket.ask(connection, "GET", item.key, headers)
+                if response.status != 206:  # the whole object, whose bytes belong elsewhere
+                    raise StoreError(f"{item.key}: {response.status} instead of a range")
                 while position < end:
                     count = _read(response, piece[: end - position], item.key)
                     os.pwrite(file.fd, piece[:count], position)

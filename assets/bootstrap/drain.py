@@ -42,11 +42,9 @@ def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds:
     removal = time.monotonic() - started
     budget = budget_seconds(seconds_left, removal, box.safety_margin_seconds, box.drain_budget_seconds)
     say(f"DRAIN {why}: new connections refused after {removal * 1000:.0f} ms, budget {budget:.1f} s")
-    booting = not paths.COMPLETED.exists()
+    if not paths.COMPLETED.exists():
+        _end_boot()  # before deregistering: a registration on its way must not land after it
     threading.Thread(target=_deregister, args=(aws, seconds_left), daemon=True).start()
-    if booting:
-        say("ending the boot")
-        subprocess.run(["systemctl", "stop", "fleet-boot.service"], capture_output=True, timeout=30)
     ended = wait(box, started + removal + budget)
     say(f"DRAINED {ended.finished} streams finished, {ended.cut} cut, {time.monotonic() - started:.1f} s")
     return [
@@ -69,6 +67,14 @@ def wait(box: Box, deadline: float) -> Drained:
         if not live or time.monotonic() >= deadline:
             return Drained(finished=len(known - live), cut=len(live))
         time.sleep(SAMPLE_SECONDS)
+
+
+def _end_boot() -> None:
+    say("ending the boot")
+    try:
+        subprocess.run(["systemctl", "stop", "fleet-boot.service"], capture_output=True, timeout=30)
+    except subprocess.TimeoutExpired as error:
+        say(f"the boot has not ended: {error}")
 
 
 def _deregister(aws: Aws, patience_seconds: float) -> None:

@@ -11,13 +11,12 @@ import gate
 import names
 import paths
 import telemetry
-from aws import Aws, AwsError
+from aws import HOOK_SECONDS, Aws, AwsError
 from config import Box
 from imds import Imds, ImdsError, identity
 from log import say
 
 UNIT = "fleet-leave.service"
-HOOK_SECONDS = 20.0
 TERMINATE_SECONDS = 60.0
 
 

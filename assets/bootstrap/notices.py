@@ -21,19 +21,19 @@ class Interruption:
     seconds_left: float
 
 
-def interruption(text: str, now: datetime, since_clear_seconds: float) -> Optional[Interruption]:
+def interruption(text: str, now: datetime, since_clear_seconds: Optional[float]) -> Optional[Interruption]:
     """Parse a notice; None where the text is none.
 
     `since_clear_seconds` is how long ago, by a clock that no step moves, metadata last said that there is no notice: at
     least the rest of the two minutes is left. The notice's own time counts only where it fits to that, because the
-    box's wall clock may have jumped.
+    box's wall clock may have jumped. None: it never said so to this program, which began amid the notice, maybe late.
     """
     try:
         raw = json.loads(text)
         action = str(raw["action"])
     except (ValueError, KeyError, TypeError):
         return None
-    least = max(0.0, NOTICE_SECONDS - since_clear_seconds)
+    least = 0.0 if since_clear_seconds is None else max(0.0, NOTICE_SECONDS - since_clear_seconds)
     try:
         left = (datetime.strptime(raw["time"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc) - now).total_seconds()
     except (ValueError, KeyError, TypeError):

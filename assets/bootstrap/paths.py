@@ -7,6 +7,7 @@ LOG = Path("/var/log/fleet/box.log")
 
 STATE = Path("/var/lib/fleet")  # on the root volume: survives a reboot
 BOOT_ID = STATE / "boot-id"  # which start of the machine ran the boot
+COMPLETED = STATE / "completed"  # the launch hook is completed: leaving no longer abandons it
 STORE = STATE / "store"  # a link to our folder on the instance store: empty after a reboot
 MODELS = STORE / "models"  # OLLAMA_MODELS
 ENGINE = STORE / "engine"
@@ -16,7 +17,6 @@ GATE = RUN / "gate"  # the gate's state
 NOTICE = RUN / "notice"  # the box was told to go: leaving is no failure
 WHY = RUN / "why"  # why the box leaves, for whoever carries it out
 OPENED = RUN / "opened"  # the gate was opened by the boot: the agent keeps the engine from here on
-COMPLETED = RUN / "completed"  # the launch hook is completed: leaving no longer abandons it
 LEAVING = RUN / "leaving"  # no way back: the gate refuses to open
 
 

@@ -4,17 +4,23 @@ A stage starts as soon as everything it needs has ended. `budget_seconds` is gen
 measured boots, or of the two cold ones); the whole boot has a budget of its own, warm or cold.
 """
 
+import keyword
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One stage. Its function carries the same name in `boot.py`."""
+    """One stage."""
 
     name: str
     needs: tuple[str, ...]
     budget_seconds: float
     serving: bool = True  # False: the boot does not wait for it, and its failure is reported, not fatal
+
+    @property
+    def method(self) -> str:
+        """The method of `boot.Boot` that does it: of the same name, but for Python's own words."""
+        return self.name + "_" * keyword.iskeyword(self.name)
 
 
 STAGES = (

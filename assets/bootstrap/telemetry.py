@@ -2,7 +2,7 @@
 
 BOOTSTAGE stage=restore outcome=done start=48.10 end=148.92 seconds=100.82 bytes=18200000000 mb_per_s=180.5
 BOOTGRAPH gate 20.1 +0.1 | store 20.2 +1.0 | ...    every stage with its start and its length, in uptime seconds
-BOOTPATH gate > store > plan > restore > import > warm > open > healthy > complete = 231.2 s of 233.0 s
+BOOTPATH gate > store > restore > import > warm > open > healthy > complete = 231.2 s of 233.0 s
 """
 
 import json
@@ -20,7 +20,6 @@ from log import say
 from stages import STAGES
 
 PATIENCE_SECONDS = 30.0  # a box in trouble does not wait longer for its own telemetry
-MOST_LINES = 2000  # of the log that one call ships: CloudWatch takes 1 MB
 AGENT = Path("/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl")
 AGENT_CONFIG = paths.RUN / "cloudwatch-agent.json"
 
@@ -64,7 +63,9 @@ def metric(box: Box, name: str, value: float, unit: str = "Seconds", stage: str 
 
 
 def put(aws: Aws, data: Sequence[dict[str, Any]], patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Send metrics; a failure is logged, nothing more."""
+    """Send metrics, where there are any; a failure is logged, nothing more."""
+    if not data:
+        return
     try:
         aws.put_metrics(data, patience_seconds)
     except AwsError as error:
@@ -72,9 +73,9 @@ def put(aws: Aws, data: Sequence[dict[str, Any]], patience_seconds: float = PATI
 
 
 def ship(aws: Aws, stream: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
-    """Send the box's log so far; a failure is logged, nothing more."""
+    """Send the box's log so far, its end where it is long; a failure is logged, nothing more."""
     try:
-        aws.ship_log(stream, paths.LOG.read_text().splitlines()[-MOST_LINES:], patience_seconds)
+        aws.ship_log(stream, paths.LOG.read_text().splitlines(), patience_seconds)
     except (AwsError, OSError) as error:
         say(f"log not shipped: {error}")
 

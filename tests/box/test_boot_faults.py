@@ -137,6 +137,11 @@ def test_wrong_engine_checksum_ends_the_boot(make: MakeWorld, base: Base) -> Non
     model = dataclasses.replace(base.settings.model, engine=engine)
     box = make(settings=dataclasses.replace(base.settings, model=model))
     boot_must_leave(box, r"engine failed: engine/ollama\.tgz: sha256 is")
+    shipped = "\n".join(box.cloudwatch_log("leaving"))  # what was measured until then is told all the same
+    assert re.search(r"BOOTGRAPH .*engine .*\n.*BOOTPATH gate > ", shipped)
+    stages = {metric["Dimensions"][names.DIMENSION_STAGE] for metric in box.metrics(names.METRIC_BOOT_STAGE_SECONDS)}
+    assert {"gate", "store", "plan"} <= stages
+    assert "engine" not in stages
 
 
 def test_another_engine_version_than_the_pinned_ends_the_boot(make: MakeWorld) -> None:
@@ -200,6 +205,9 @@ def test_rebooted_box_stays_shut_and_has_itself_replaced(make: MakeWorld) -> Non
     last_answer = len(outcomes) - 1 - outcomes[::-1].index("answered")
     assert set(outcomes[last_answer + 1 :]) <= {"refused", "reset", "cut"}  # cut: asked as the machine went down
     assert outcomes[-1] == "refused"
+    hooks = [call["resources"].get("LifecycleActionResult") for call in box.calls("CompleteLifecycleAction")]
+    assert len(hooks) == 1  # the first boot's; a finished hook is not abandoned
+    assert not box.metrics(names.METRIC_BOOT_FAILED)  # it served
 
 
 def test_notice_during_the_boot_ends_the_boot(make: MakeWorld) -> None:

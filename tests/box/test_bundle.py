@@ -68,6 +68,14 @@ def test_unit_is_what_systemd_understands(unit: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stderr.strip()) == (0, "")
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])
+def test_unit_starts_after_what_it_requires(unit: Path) -> None:
+    values = dict(
+        line.split("=", 1) for line in unit.read_text().splitlines() if line.startswith(("Requires=", "After="))
+    )
+    assert set(values.get("Requires", "").split()) <= set(values.get("After", "").split())
+
+
 @pytest.mark.parametrize(("unit", "most"), MOST_EXPOSED.items())
 def test_unit_is_sandboxed(unit: str, most: float) -> None:
     command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most * 10 - 1:.0f}"]
@@ -86,6 +94,16 @@ def test_programs_are_python_3_9_and_standard_library_alone() -> None:
             if line.startswith(("import ", "from ")):
                 module = line.split()[1].split(".")[0]
                 assert module in own | sys.stdlib_module_names, f"{program.name}: {line}"
+
+
+def test_every_metric_has_one_writer() -> None:
+    """Two would count the same notice twice."""
+    programs = [*box_config.BUNDLE.glob("*.py"), *(world.CHECKOUT / "lambdas").rglob("*.py")]
+    sources = {path: path.read_text() for path in programs if path.name != "names.py"}
+    metrics = {name for name in vars(names) if name.startswith("METRIC_")} - {"METRIC_NAMESPACE"}
+    for metric in metrics:
+        writers = [path.name for path, text in sources.items() if f"names.{metric}" in text]
+        assert len(writers) == 1, f"{metric}: {writers}"
 
 
 def test_bundle_holds_what_the_box_runs_and_nothing_else() -> None:

@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import aws
 import boot
 import cache
 import config
@@ -23,7 +24,6 @@ import streams
 import telemetry
 import warm
 import wedge
-from aws import Aws
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
@@ -62,12 +62,15 @@ def box() -> config.Box:
         ("2026-07-28T10:01:57Z", 5.0, 115.0),  # the wall clock is an hour behind
         ("2026-07-28T08:01:57Z", 5.0, 115.0),  # ... or ahead
         ("2026-07-28T08:01:57Z", 500.0, 0.0),
+        ("2026-07-28T09:00:40Z", None, 40.0),  # an agent that was restarted amid the notice
+        ("2026-07-28T10:00:40Z", None, 0.0),
+        ("tomorrow", None, 0.0),
         ("tomorrow", 4.0, 116.0),
         (None, 4.0, 116.0),
     ],
 )
 def test_time_left_on_a_notice_never_falls_for_a_clock_that_jumped(
-    stamp: str | None, since_clear: float, left: float
+    stamp: str | None, since_clear: float | None, left: float
 ) -> None:
     text = json.dumps({"action": "terminate", "time": stamp})
     assert notices.interruption(text, NOW, since_clear) == notices.Interruption("terminate", left)
@@ -297,7 +300,7 @@ def test_declared_stages_need_only_what_is_declared_before_them_and_each_has_its
     known: set[str] = set()
     for stage in stages.STAGES:
         assert set(stage.needs) <= known
-        assert callable(getattr(boot.Boot, stage.name.replace("import", "import_")))
+        assert callable(getattr(boot.Boot, stage.method))
         known.add(stage.name)
     needed = {need for stage in stages.STAGES for need in stage.needs}
     assert "telemetry" not in needed
@@ -315,14 +318,14 @@ def test_slow_warm_tag_never_overwrites_the_cold_one(box: config.Box, monkeypatc
     written: list[str] = []
     cold_written = threading.Event()
 
-    def tag_boot(_: Aws, tag: str, patience_seconds: float) -> None:
+    def tag_boot(_: aws.Aws, tag: str, patience_seconds: float) -> None:
         if tag == names.BOOT_WARM:
             cold_written.wait(0.3)  # the first call hangs while the cache turns out to be damaged
         written.append(tag)
         if tag == names.BOOT_COLD:
             cold_written.set()
 
-    monkeypatch.setattr(Aws, "tag_boot", tag_boot)
+    monkeypatch.setattr(aws.Aws, "tag_boot", tag_boot)
     one = boot.Boot(box, imds.Imds(), imds.Identity("i-1", None))
     one._turn(warm=True)
     one._turn(warm=False)
@@ -340,6 +343,16 @@ def test_bootstage_line_carries_stage_times_bytes_rate_and_reason() -> None:
     )
     failed = telemetry.bootstage(graph.Run("warm", 1, 2, graph.OVER_BUDGET, {"why": "no answer"}))
     assert failed == 'BOOTSTAGE stage=warm outcome=over-budget start=1.00 end=2.00 seconds=1.00 why="no answer"'
+
+
+def test_long_log_is_shipped_by_its_end_within_one_argument() -> None:
+    lines = [f"{number} is a short line of the log" for number in range(5000)]
+    text = aws.log_events(lines, 12.0)
+    assert len(text) < 128 << 10
+    messages = [event["message"] for event in json.loads(text)]
+    assert len(messages) > 1000
+    assert messages == lines[-len(messages) :]
+    assert json.loads(aws.log_events(["", "é" * 200_000], 12.0)) == [{"timestamp": 12000, "message": "é" * 10_000}]
 
 
 def test_metrics_carry_the_fleet_and_the_stage(box: config.Box) -> None:

@@ -4,18 +4,28 @@ import http.server
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import aws
+import boot
 import config
+import download
+import drain
 import engine
 import gate
+import graph
+import imds
 import keeper
 import leave
 import paths
 import pytest
+import s3
 import wedge
 
+from fleet import names
+from tests.box import world
 from tests.box.test_decisions import a_box
 
 Answers = Callable[[http.server.BaseHTTPRequestHandler], None]
@@ -125,3 +135,55 @@ def test_warm_up_that_fails_during_a_drain_ends_no_stream(monkeypatch: pytest.Mo
     keeper.Keeper(box).step()
     assert paths.LEAVING.exists()
     assert not asked
+
+
+# --- the boot and the way out ---------------------------------------------------------------------------------
+
+
+def test_metrics_go_out_once_the_box_serves_and_what_comes_later_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[list[dict[str, Any]]] = []
+    monkeypatch.setattr(boot.telemetry, "put", lambda _, data: sent.append(data))
+    one = boot.Boot(box_on(), imds.Imds(), imds.Identity("i-1", None))
+    for number, name in enumerate(("warm", "complete")):
+        one._ended(graph.Run(name, number, number + 1, graph.DONE))
+    world.wait(lambda: sent, 10)  # while the boot goes on, priming
+    assert [datum["MetricName"] for datum in sent[0]] == [names.METRIC_BOOT_STAGE_SECONDS] * 3 + [
+        names.METRIC_REPLACEMENT_READY_SECONDS
+    ]
+    one._ended(graph.Run("prime", 2, 900, graph.DONE))
+    assert [datum["Value"] for datum in one._fresh_metrics()] == [898]
+    assert one._fresh_metrics() == []
+
+
+def test_deregistration_begins_once_the_boot_can_no_longer_register(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def stop(command: list[str], **_: Any) -> None:
+        done.append(command[1])
+        raise drain.subprocess.TimeoutExpired(command, 30)  # a boot that does not end does not end the drain
+
+    monkeypatch.setattr(drain.subprocess, "run", stop)
+    monkeypatch.setattr(gate, "set_state", lambda *_: None)
+    monkeypatch.setattr(drain, "wait", lambda *_: drain.Drained(0, 0))
+    monkeypatch.setattr(aws.Aws, "deregister", lambda *_: done.append("deregister"))
+    drain.drain(box_on(), aws.Aws(box_on(), "i-1"), "interruption notice", 120, 0)
+    world.wait(lambda: len(done) == 2, 10)
+    assert done == ["stop", "deregister"]
+
+
+# --- the store ------------------------------------------------------------------------------------------------
+
+
+def test_store_that_answers_a_range_with_the_whole_object_is_not_believed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download, "PART_BYTES", 1000)
+    monkeypatch.setattr(download, "STALL_SECONDS", 0.3)
+    monkeypatch.setattr(
+        s3, "role_credentials", lambda _: s3.Credentials("AKID", "secret", "token", datetime.max.replace(tzinfo=UTC))
+    )
+    with server(lambda handler: reply(handler, b"x" * 1000 + b"y" * 1000)) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        bucket = s3.Bucket("b", "us-east-2", imds.Imds())
+        with pytest.raises(s3.StoreError, match="200 instead of a range"):
+            download.download(bucket, [download.Item("key", folder / "file", 2000)])

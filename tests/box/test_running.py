@@ -40,7 +40,6 @@ def test_stream_in_flight_finishes_after_a_notice_while_new_connections_are_refu
     assert len(box.calls("DeregisterTargets")) == 1
     assert [metric["Value"] for metric in world.wait(lambda: box.metrics(names.METRIC_STREAMS_FINISHED))] == [1]
     assert [metric["Value"] for metric in box.metrics(names.METRIC_STREAMS_CUT)] == [0]
-    assert [metric["Value"] for metric in box.metrics(names.METRIC_INTERRUPTIONS)] == [1]
     assert 0 <= box.metrics(names.METRIC_NOTICE_TO_DRAINING_SECONDS)[0]["Value"] < 5
 
 
@@ -74,7 +73,6 @@ def test_two_notices_are_one_drain_and_a_recommendation_is_only_reported(serving
     stamp = json.dumps({"noticeTime": "2026-07-28T09:00:00Z"})
     box.metadata.paths["meta-data/events/recommendations/rebalance"] = stamp
     box.wait_for("REBALANCE recommended at 2026-07-28T09:00:00Z")
-    world.wait(lambda: box.metrics(names.METRIC_REBALANCE_RECOMMENDATIONS))
     assert "DRAIN" not in box.log()
     world.wait(lambda: world.last(log) == "answered")
     assert set(answered_since(log, 0)) == {"answered"}
@@ -166,7 +164,7 @@ def test_engine_that_comes_back_is_warmed_before_the_gate_opens_again(serving: S
 
 
 def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(serving: Serving) -> None:
-    box = serving()
+    box = serving(wedge_silent_seconds=60)
     log = box.probe()
     world.wait(lambda: world.last(log) == "answered")
     box.slow_prompts(2 * world.QUICK["wedge_confirm_seconds"])  # a load takes longer than a wedge is given
@@ -228,9 +226,11 @@ def test_emptied_instance_store_has_the_box_replaced(serving: Serving) -> None:
     world.wait(lambda: box.lifecycle() == "", story=box.journal)
 
 
-def test_killed_agent_comes_back_and_obeys_a_notice(serving: Serving) -> None:
+def test_killed_agent_comes_back_and_gives_streams_no_more_than_the_notice_has_left(serving: Serving) -> None:
     box = serving()
     box.signal("agent", "KILL")
-    world.wait(lambda: box.log().count("agent: watching") == 2)
-    box.notice()
+    box.notice(seconds=60)  # of which the new agent knows only what the notice says
+    seen = box.wait_for(r"DRAIN .* budget ([\d.]+) s")
+    assert 0 < float(seen[1]) <= 60 - box.settings.drain.safety_margin_seconds
+    assert box.log().count("agent: watching") == 2
     box.wait_for("DRAINED")
