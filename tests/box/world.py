@@ -134,7 +134,11 @@ def bundle() -> bytes:
 
 
 def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
-    """What the stacks make: bucket with artifacts and bundle, group with its hooks, target group, log group."""
+    """The least a box meets of what the stacks make: bucket with artifacts and bundle, group, target group, log group.
+
+    By hand: every worker of these tests would have to synthesize and deploy the whole fleet for it. What the boxes call
+    is held against the synthesized role by `tests.permissions`; launches are held as the group's launch hook does.
+    """
     s3 = aws.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
     for key, path in sources.items():
