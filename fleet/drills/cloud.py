@@ -18,7 +18,7 @@ from fleet.drills.behaviour import Behaviour
 from fleet.drills.bus import Bus, Handle
 from fleet.drills.clock import utc
 from fleet.drills.ec2 import Ec2, boot_tag
-from fleet.drills.market import Market, Purchase
+from fleet.drills.market import Market, Purchase, zone_id
 from fleet.drills.world import Emit, SimulatedBox, World
 from fleet.settings import Settings
 from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
@@ -63,7 +63,7 @@ class SimulatedCloud:
         self.clock = world.clock
         self.faults: list[Fault] = []
         self.deploying_until = 0.0
-        self.on_health: list[Callable[[], None]] = []
+        self.on_health: list[Callable[[], None]] = []  # a box begins or ceases to serve, or is gone
         self._bus = Bus(world)
         world.publish = self._bus.publish
         self._state, self._lever = state, str(lever)
@@ -78,7 +78,7 @@ class SimulatedCloud:
         self.balancer = balancer = Balancer(world)
         self.autoscaling = group = AutoScalingGroup(world, ec2, balancer, settings, lever)
         ec2.on_boot, ec2.on_boot_failed = balancer.boots, group.boot_failed
-        ec2.on_risk, ec2.on_unserving, ec2.on_gone = group.at_risk, balancer.unserve, group.box_gone
+        ec2.on_risk, ec2.on_unserving, ec2.on_gone = group.at_risk, balancer.unserve, self._gone
         balancer.on_change = self._health_changed
         if serving is not None:
             for _ in range(settings.capacity.min):
@@ -126,12 +126,21 @@ class SimulatedCloud:
         self.clock.after((low + high) / 2, self._found_unhealthy, box)
 
     def launch_beside(self, purchase: Purchase) -> SimulatedBox | str:
-        """A box outside the group, for policies that hold some of their own."""
-        return self.ec2.launch(purchase, member=False)
+        """A box outside the group, for policies that hold some of their own; given up when a member would be."""
+        box = self.ec2.launch(purchase, member=False)
+        if isinstance(box, str):
+            self.world.log("launch.failed", purchase=purchase, pool=None, why=box)
+        else:
+            self.clock.after(self.settings.boot.hook_heartbeat_seconds, self._give_up, box)
+        return box
 
     def end_beside(self, box: SimulatedBox) -> None:
         self.ec2.on_unserving(box, "not needed")
         self.clock.after(self.autoscaling.termination_seconds, self.ec2.end, box, "not needed")
+
+    def _give_up(self, box: SimulatedBox) -> None:
+        if box.ended_at is None and not (box.healthy or box.draining):
+            self.ec2.end(box, "boot timeout")
 
     def _scan(self) -> None:
         self._bus.invoke({"command": "scan"}, self.clock.now)
@@ -146,6 +155,13 @@ class SimulatedCloud:
     def _health_changed(self, box: SimulatedBox) -> None:
         self.autoscaling.box_changed(box)
         self._alarm.follow(self.balancer.healthy)
+        self._changed()
+
+    def _gone(self, box: SimulatedBox) -> None:
+        self.autoscaling.box_gone(box)
+        self._changed()
+
+    def _changed(self) -> None:
         for listener in self.on_health:
             listener()
 
@@ -267,13 +283,6 @@ class SimulatedCloud:
             if fault.call == call and fault.after == after and fault.times > 0 and fault.not_before <= self.clock.now:
                 fault.times -= 1
                 raise fault.error
-
-
-def zone_id(zone: str) -> str:
-    """A zone id in AWS's form (use2-az1). Which letter is which id differs per account, so nothing may rely on it."""
-    area, direction, number = zone[:-1].split("-")[-3:]
-    short = "".join(word[0] for word in ("north", "south", "east", "west", "central") if word in direction)
-    return f"{area}{short}{number}-az{ord(zone[-1]) - ord('a') + 1}"
 
 
 def _mode(state: str | None) -> str | None:

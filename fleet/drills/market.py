@@ -69,6 +69,13 @@ class Market:
         return iter(self.read())
 
 
+def zone_id(zone: str) -> str:
+    """A zone id in AWS's form (use2-az1). Which letter is which id differs per account, so nothing may rely on it."""
+    area, direction, number = zone[:-1].split("-")[-3:]
+    short = "".join(word[0] for word in ("north", "south", "east", "west", "central") if word in direction)
+    return f"{area}{short}{number}-az{ord(zone[-1]) - ord('a') + 1}"
+
+
 def with_notice(changes: Iterable[tuple[float, int]], notice_seconds: float) -> Iterator[tuple[float, int]]:
     """Readings of what could be had, as what is sold: a fall is known, and closes the pool, one notice earlier.
 

@@ -70,6 +70,7 @@ class _Fallback:
     def __init__(self, cloud: SimulatedCloud) -> None:
         self._cloud = cloud
         self._beside: list[SimulatedBox] = []
+        self._retry_at = 0.0
 
     def react(self) -> None:
         """One on-demand box beside the group per spot box that does not serve."""
@@ -80,7 +81,9 @@ class _Fallback:
         while len(self._beside) < missing:
             box = cloud.launch_beside("on-demand")
             if isinstance(box, str):
-                cloud.clock.after(RETRY_SECONDS, self.react)
+                if self._retry_at <= cloud.clock.now:
+                    self._retry_at = cloud.clock.now + RETRY_SECONDS
+                    cloud.clock.at(self._retry_at, self.react)
                 return
             self._beside.append(box)
         while len(self._beside) > missing:

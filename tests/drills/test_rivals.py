@@ -1,18 +1,22 @@
 """What policies are held against: the fixed knobs, markets of another build, and the judge of droughts."""
 
 import itertools
+from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from fleet.drills import bounds, levels, synthetic
+from fleet.drills.behaviour import Behaviour, Boots
 from fleet.drills.drill import Drill
 from fleet.drills.droughts import Droughts
 from fleet.drills.knobs import FixedKnobs
+from fleet.drills.market import Market, Step
+from fleet.drills.policies import DynamicFallback
 from fleet.events import Event
 from fleet.settings import Settings
-from tests.drills.by_hand import BOOT_SECONDS, START, exact, market
+from tests.drills.by_hand import BOOT_SECONDS, START, exact, market, with_steps
 
 
 def logged(settings: Settings, policy: FixedKnobs, *steps: tuple[float, int], hours: float = 6) -> list[Event]:
@@ -114,3 +118,31 @@ def test_every_case_has_its_market_and_behaviour() -> None:
         assert behaviour in bounds.BEHAVIOURS
         steps = bounds.MARKETS[name]("us-west-2", 1, 2).steps()
         assert list(itertools.islice(steps, 3))
+
+
+def fallback(settings: Settings, behaviour: Behaviour, scene: Market) -> list[Event]:
+    log: list[Event] = []
+    DynamicFallback().live(Drill(scene, settings, behaviour, emit=log.append))
+    return log
+
+
+def test_the_fallback_tries_once_a_minute_while_on_demand_is_dry_and_every_refusal_is_in_the_log(
+    settings: Settings,
+) -> None:
+    dry = [Step(START, "g6.xlarge", 0, purchase="on-demand"), Step(START + 3600, "g6.xlarge", 9, purchase="on-demand")]
+    scene = with_steps(market((600, 0), (1200, 1000), (1300, 0), hours=2), dry)
+    refused = [
+        e.at.timestamp() - START
+        for e in fallback(settings, exact(), scene)
+        if e.kind == "launch.failed" and e.fields["purchase"] == "on-demand"
+    ]
+    assert refused[0] == 0
+    assert max(Counter(int(at) // 60 for at in refused if at > 1300).values()) == 1
+    assert len([at for at in refused if at > 1300]) == pytest.approx((3600 - 1300) / 60, abs=2)
+
+
+@pytest.mark.parametrize("boots", [Boots(failed_first=2), Boots(stuck_share=0.5)])
+def test_the_fallback_replaces_a_box_beside_the_group_whose_boot_fails(boots: Boots, settings: Settings) -> None:
+    log = fallback(settings, exact(boots=boots), market((0, 0), hours=6))
+    assert [e for e in log if e.kind == "box.ended"]
+    assert [e for e in log if e.kind == "box.serving"]
