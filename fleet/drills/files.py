@@ -1,11 +1,12 @@
 """Reads markets from files: availability JSON, node add/remove CSV, hand-written ones; each error names its place."""
 
-import json
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from fleet.drills.market import PLENTY, Market, MarketPool, Purchase, Step, merged, pool, with_notice
+from fleet.drills import reading
+from fleet.drills.market import PLENTY, ZONE, Market, MarketPool, Purchase, Step, merged, pool, with_notice
+from fleet.drills.reading import LONGEST_SECONDS
 from fleet.drills.synthetic import NOTICE_SECONDS, START
 from fleet.errors import UserError
 
@@ -23,7 +24,7 @@ def load(paths: Sequence[Path]) -> Market:
         given = ", ".join(map(str, paths))
         raise UserError(f"{given}: allowed are one .market file, or files of one kind, .json or .csv, one per pool")
     read = _availability if kinds == {".json"} else _nodes
-    series = [read(path, _text(path)) for path in paths]
+    series = [read(path) for path in paths]
     labels = [path.stem for path in paths]
     if len(set(labels)) != len(labels):
         raise UserError(f"{', '.join(map(str, paths))}: two files of one name would be one pool")
@@ -40,34 +41,18 @@ def _sold(label: str, changes: Changes) -> Iterator[Step]:
     return (Step(at, label, supply) for at, supply in with_notice(iter(changes), NOTICE_SECONDS))
 
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: byte {error.start} is not UTF-8 text") from None
-
-
 def _type_in(label: str) -> str:
     return next((part for part in label.split("_") if "." in part), "g6.xlarge")
 
 
 def _zone_in(label: str) -> str:
     """A zone named in the file's name, else the one zone of a market without any."""
-    for part in label.replace("_", " ").split():
-        pieces = part.split("-")
-        if len(pieces) >= 3 and pieces[-1][:-1].isdigit() and pieces[-1][-1].isalpha():
-            return part
-    return "us-east-2a"
+    return next((part for part in label.replace("_", " ").split() if ZONE.fullmatch(part)), "us-east-2a")
 
 
-def _availability(path: Path, text: str) -> tuple[Changes, float]:
+def _availability(path: Path) -> tuple[Changes, float]:
     """`{"metadata": {"gap_seconds": 195}, "data": [1, 1, 0]}`: how many instances could be had at each tick."""
-    try:
-        raw = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: line {error.lineno} column {error.colno}: {error.msg}") from None
+    raw = reading.parsed(path)
     metadata = raw.get("metadata") if isinstance(raw, dict) else None
     gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
     if not isinstance(gap, int | float) or isinstance(gap, bool) or not 0 < gap <= 86400:
@@ -75,21 +60,23 @@ def _availability(path: Path, text: str) -> tuple[Changes, float]:
     data = raw.get("data")
     if not isinstance(data, list) or not data:
         raise UserError(f"{path}: data: expected a list with at least one reading")
+    if len(data) * gap > LONGEST_SECONDS:
+        raise UserError(f"{path}: data: {len(data)} readings of {gap:g} s each; at most ten years are drilled")
     changes: Changes = []
     for i, supply in enumerate(data):
-        if not isinstance(supply, int) or isinstance(supply, bool) or supply < 0:
-            raise UserError(f"{path}: data[{i}]: {supply!r}; allowed are whole numbers from 0")
+        if not isinstance(supply, int) or isinstance(supply, bool) or not 0 <= supply < 10**9:
+            raise UserError(f"{path}: data[{i}]: {supply!r:.40}; allowed are whole numbers from 0, below 10**9")
         if not changes or changes[-1][1] != supply:
             changes.append((START + i * gap, supply))
     return changes, START + len(data) * gap
 
 
-def _nodes(path: Path, text: str) -> tuple[Changes, float]:
+def _nodes(path: Path) -> tuple[Changes, float]:
     """`milliseconds,add|remove,node`: a node that was held could be had."""
     held: set[str] = set()
     changes: Changes = [(START, 0)]
     last = 0.0
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(reading.text(path).splitlines(), 1):
         if not line.strip():
             continue
         fields = line.split(",")
@@ -97,8 +84,8 @@ def _nodes(path: Path, text: str) -> tuple[Changes, float]:
         if len(fields) != 3:
             raise UserError(f"{place}: {line!r}; expected milliseconds,add|remove,node")
         stamp, verb, node = (field.strip() for field in fields)
-        if not stamp.isdigit():
-            raise UserError(f"{place}: {stamp!r} is no whole number of milliseconds")
+        if not reading.is_whole(stamp) or int(stamp) / 1000 > LONGEST_SECONDS:
+            raise UserError(f"{place}: {stamp!r}; expected a whole number of milliseconds, at most ten years")
         at = int(stamp) / 1000
         if at < last:
             raise UserError(f"{place}: {stamp} ms is earlier than the line before")
@@ -127,20 +114,17 @@ UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 
 def _hand_written(path: Path) -> Market:
     """Lines of a person's own: see docs/drills.md. A `takes` gives its notice at the time of the line."""
-    pools: dict[str, MarketPool] = {}
+    lines = [(number, line.partition("#")[0].split()) for number, line in enumerate(reading.text(path).splitlines(), 1)]
+    pools = _pools(path, [(f"{path}: line {number}", words[1:]) for number, words in lines if words[:1] == ["pool"]])
     steps: list[Step] = []
     last, end = 0.0, None
-    for number, line in enumerate(_text(path).splitlines(), 1):
-        words = line.partition("#")[0].split()
+    for number, words in lines:
         if not words:
             continue
         place = f"{path}: line {number}"
         if end is not None:
             raise UserError(f"{place}: nothing may follow the end")
         if words[0] == "pool":
-            if len(words) not in (2, 3) or words[1] in pools:
-                raise UserError(f"{place}: expected: pool TYPE [ZONE], each type once")
-            pools[words[1]] = pool(words[1], words[2] if len(words) == 3 else "us-east-2a")
             continue
         at = _time(words[0], place)
         if at < last:
@@ -149,17 +133,32 @@ def _hand_written(path: Path) -> Market:
         if words[1:] == ["end"]:
             end = START + at
             continue
-        if len(words) < 3 or (words[1] != "all" and words[1] not in pools):
-            raise UserError(f"{place}: expected TIME POOL VERB; pools: all, {', '.join(pools)}; verbs: {VERBS}")
-        if not pools:
-            raise UserError(f"{place}: no pool yet; expected first a line: pool TYPE [ZONE]")
-        labels = list(pools) if words[1] == "all" else [words[1]]
+        labels = [p.label for p in pools if len(words) > 2 and words[1] in ("all", p.label, p.instance_type)]
+        if not labels:
+            known = ", ".join(["all", *(p.label for p in pools)])
+            raise UserError(f"{place}: expected TIME POOL VERB; pools: {known}; verbs: {VERBS}")
         steps += [_step(START + at, label, words[2:], place) for label in labels]
-    if not pools:
-        raise UserError(f"{path}: no pool in it; expected a line: pool TYPE [ZONE]")
     if end is None:
         raise UserError(f"{path}: no end; expected a last line: TIME end")
-    return Market(path.stem, tuple(pools.values()), START, end, lambda: iter(steps))
+    return Market(path.stem, pools, START, end, lambda: iter(steps))
+
+
+def _pools(path: Path, lines: list[tuple[str, list[str]]]) -> tuple[MarketPool, ...]:
+    """Named by their type; by type@zone where a type has several."""
+    given: list[tuple[str, str]] = []
+    for place, words in lines:
+        if len(words) not in (1, 2):
+            raise UserError(f"{place}: expected: pool TYPE [ZONE]")
+        instance_type, zone = (*words, "us-east-2a")[:2]
+        if problem := reading.pool_problem(instance_type, zone):
+            raise UserError(f"{place}: {problem}")
+        if (instance_type, zone) in given:
+            raise UserError(f"{place}: pool {instance_type} {zone} stands twice")
+        given.append((instance_type, zone))
+    if not given:
+        raise UserError(f"{path}: no pool in it; expected a line: pool TYPE [ZONE]")
+    types = [instance_type for instance_type, _ in given]
+    return tuple(pool(t, zone, t if types.count(t) == 1 else f"{t}@{zone}") for t, zone in given)
 
 
 def _step(at: float, label: str, words: list[str], place: str) -> Step:
@@ -169,7 +168,7 @@ def _step(at: float, label: str, words: list[str], place: str) -> Step:
     match words:
         case ["sells"]:
             return Step(at, label, PLENTY, purchase=purchase)
-        case ["sells", count] if count.isdigit():
+        case ["sells", count] if reading.is_whole(count) and int(count) > 0:
             return Step(at, label, int(count), purchase=purchase)
         case ["refuses"]:
             return Step(at, label, 0, spares=True, purchase=purchase)
@@ -182,46 +181,44 @@ def _step(at: float, label: str, words: list[str], place: str) -> Step:
 
 
 def _is_price(text: str) -> bool:
-    return text.replace(".", "", 1).isdigit() and float(text) > 0
+    return reading.is_whole(text.replace(".", "", 1)) and float(text) > 0
 
 
 def _time(text: str, place: str) -> float:
     """`90`, `1d2h30m` or `02:30[:15]` as seconds."""
     try:
-        if ":" in text:
-            parts = [int(part) for part in text.split(":")]
-            hours, minutes, seconds = (*parts, 0)[:3]
-            if len(parts) in (2, 3) and 0 <= minutes < 60 and 0 <= seconds < 60 and hours >= 0:
-                return hours * 3600 + minutes * 60 + seconds
-        else:
-            return float(_units(text))
+        seconds = _clock(text) if ":" in text else _units(text)
     except ValueError:
-        pass
-    raise UserError(f"{place}: {text!r} is no time; write 02:30, 02:30:15 or 1d2h30m")
+        raise UserError(f"{place}: {text!r} is no time; write 02:30, 02:30:15 or 1d2h30m") from None
+    if seconds > LONGEST_SECONDS:
+        raise UserError(f"{place}: {text!r}; at most ten years are drilled")
+    return float(seconds)
+
+
+def _clock(text: str) -> int:
+    hours, minutes, seconds, *more = (*map(_int, text.split(":")), *([0] if text.count(":") == 1 else []))
+    if more or minutes > 59 or seconds > 59:
+        raise ValueError(text)
+    return hours * 3600 + minutes * 60 + seconds
 
 
 def _units(text: str) -> int:
-    if text.isdigit():
+    if reading.is_whole(text):
         return int(text)
-    total, number = 0, ""
-    for char in text:
-        if char.isdigit():
-            number += char
-        elif number and char in UNITS:
-            total, number = total + int(number) * UNITS[char], ""
-        else:
-            raise ValueError(text)
-    if number:
+    if not re.fullmatch(r"([0-9]+[dhms])+", text):
         raise ValueError(text)
-    return total
+    return sum(_int(number) * UNITS[unit] for number, unit in re.findall(r"([0-9]+)([dhms])", text))
+
+
+def _int(text: str) -> int:
+    if not reading.is_whole(text):
+        raise ValueError(text)
+    return int(text)
 
 
 def is_history(path: Path) -> bool:
-    """Whether a JSON file is a recorded history rather than readings of availability."""
+    """Whether a JSON file is a recorded history rather than readings of availability; raises UserError."""
     if path.suffix != ".json":
         return False
-    try:
-        raw: Any = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
+    raw = reading.parsed(path)
     return isinstance(raw, dict) and "fleet" in raw and "data" not in raw

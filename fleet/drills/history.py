@@ -1,14 +1,16 @@
 """A recorded history as a drill: its market, boots, alarm and scores; what was not recorded is assumed aloud."""
 
-import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fleet.drills import reading
 from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events, Scores
 from fleet.drills.market import PLENTY, Market, Step, pool
 from fleet.errors import UserError
+from fleet.pools import POOLS
+from fleet.settings import Watchdog
 
 FOLDER = Path(__file__).parent / "histories"
 
@@ -18,6 +20,16 @@ KERNEL_TO_SERVING_SECONDS = 267  # the median of 27
 ALARM_LAG_SECONDS = 330  # OK was told 6 min after the target was healthy
 LEAD_SECONDS = 40 * 60  # before the first thing that happens
 TAIL_SECONDS = 90 * 60  # after the last
+KERNEL_AFTER_SELLING_SECONDS = 60  # where only the replacement's kernel start was recorded
+
+MODES = ("spot-armed", "on-demand-failover", "on-demand-pinned")
+ALARM_STATES = ("OK", "ALARM", "INSUFFICIENT_DATA")
+KEYS = {
+    "(top)": {"name", "fleet", "market", "boots", "boot_band_seconds", "alarm", "scan", "outcome"},
+    "fleet": {"desired", "pools", "lever_at_start", "mode_at_start", "failovers_in_last_24h_at_start", "thresholds"},
+    "scan": {"first", "every_seconds", "scores"},
+    "market": {"at", "event", "count"},
+}
 
 
 @dataclass(frozen=True)
@@ -27,12 +39,15 @@ class History:
     name: str
     market: Market
     behaviour: Behaviour
+    desired: int
     lever: int
     mode: str
+    failovers: int  # in the 24 hours before the start
+    alarm_minutes: int
+    scan_seconds: int
     scans_from: float
     outcome: dict[str, Any]
     assumptions: tuple[str, ...]
-    raw: dict[str, Any] = field(repr=False)
 
 
 def names() -> list[str]:
@@ -48,15 +63,7 @@ def load(name: str | Path) -> History:
         if len(found) != 1:
             raise UserError(f"history {name!r}: {'several match' if found else 'unknown'}; known: {', '.join(names())}")
         path = found[0]
-    try:
-        raw = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 text (byte {error.start})") from None
-    except json.JSONDecodeError as error:
-        raise UserError(f"{path}: line {error.lineno} column {error.colno}: {error.msg}") from None
-    return _Reader(path, raw).history()
+    return _Reader(path, reading.parsed(path)).history()
 
 
 class _Reader:
@@ -67,84 +74,116 @@ class _Reader:
         self._said: list[str] = []
 
     def history(self) -> History:
-        fleet = self._object(self._raw, "fleet")
-        labels = self._list(fleet, "pools", "fleet")
-        pools = tuple(pool(str(label)) for label in labels)
-        steps, rearm_at = self._market([str(label) for label in labels])
+        self._known(self._raw, "(top)")
+        fleet, scan = self._object(self._raw, "fleet"), self._object(self._raw, "scan")
+        self._known(fleet, "fleet")
+        self._known(scan, "scan")
+        labels = self._pools(fleet)
+        steps, rearm_at = self._market(labels)
         alarm = tuple(
-            (self._time(item, "at", f"alarm[{i}]"), self._text(item, "state", f"alarm[{i}]"))
+            (self._time(item, "at", f"alarm[{i}]"), self._one_of(ALARM_STATES, item, "state", f"alarm[{i}]"))
             for i, item in enumerate(self._list(self._raw, "alarm", ""))
         )
-        scan = self._object(self._raw, "scan")
+        every = self._number(scan, "every_seconds", "scan", 300, 3600)
         scores: list[tuple[float | None, int]] = [
-            (self._time(item, "at", f"scan.scores[{i}]"), self._number(item, "score", f"scan.scores[{i}]"))
+            (self._time(item, "at", f"scan.scores[{i}]"), self._number(item, "score", f"scan.scores[{i}]", 1, 10))
             for i, item in enumerate(self._list(scan, "scores", "scan"))
         ]
         scans_from = self._time(scan, "first", "scan")
         if scans_from is None and rearm_at is not None:
-            scans_from = rearm_at - 2 * 1800
-            scores = [(rearm_at - 1800, 3), (rearm_at, 3)]
+            scans_from = rearm_at - 2 * every
+            scores = [(rearm_at - every, 3), (rearm_at, 3)]
             self._say("scan times and scores: so that two good scores in a row end at the recorded re-arm")
         times = [step.at for step in steps] + [at for at, _ in alarm if at is not None]
         times += [scans_from] if scans_from is not None else []
         if not times:
             raise self._odd("market", "nothing with a time in it")
-        start = min(times) - LEAD_SECONDS
+        start, end = min(times) - LEAD_SECONDS, max(times) + TAIL_SECONDS
+        if end - start > reading.LONGEST_SECONDS:
+            raise self._odd("(top)", "its times span more than ten years")
         if scans_from is None:
-            scans_from = start + 1800
-            self._say("scan times: every 30 min from the start")
-        lever = self._number(fleet, "lever_at_start", "fleet")
-        mode = self._text(fleet, "mode_at_start", "fleet")
-        if mode not in ("spot-armed", "on-demand-failover", "on-demand-pinned"):
-            raise self._odd("fleet.mode_at_start", f"{mode!r} is no mode")
-        at_start = [Step(start, label, PLENTY) for label in labels]
-        steps = at_start + steps
+            scans_from = start + every
+            self._say(f"scan times: every {every / 60:.0f} min from the start")
+        steps = [Step(start, label, PLENTY) for label in labels] + steps
         name = self._text(self._raw, "name", "")
-        market = Market(name, pools, start, max(times) + TAIL_SECONDS, lambda: iter(steps))
         return History(
             name=name,
-            market=market,
+            market=Market(name, tuple(map(pool, labels)), start, end, lambda: iter(steps)),
             behaviour=self._behaviour(alarm, scores),
-            lever=lever,
-            mode=mode,
+            desired=self._number(fleet, "desired", "fleet", 1, 20),
+            lever=self._number(fleet, "lever_at_start", "fleet", 0, 100),
+            mode=self._one_of(MODES, fleet, "mode_at_start", "fleet"),
+            failovers=self._failovers(fleet),
+            alarm_minutes=self._alarm_minutes(fleet),
+            scan_seconds=every,
             scans_from=scans_from,
             outcome=self._object(self._raw, "outcome"),
             assumptions=tuple(self._said),
-            raw=self._raw,
         )
+
+    def _pools(self, fleet: dict[str, Any]) -> list[str]:
+        labels = self._list(fleet, "pools", "fleet")
+        for i, label in enumerate(labels):
+            if not isinstance(label, str) or not reading.TYPE.fullmatch(label):
+                raise self._odd(f"fleet.pools[{i}]", f"{label!r:.40}; expected an instance type such as g6.xlarge")
+            if label not in POOLS:
+                self._say(f"{label}: of unknown price, billed as g6.xlarge")
+        if not labels or len(set(labels)) != len(labels):
+            raise self._odd("fleet.pools", "expected one pool or more, each once")
+        return labels
+
+    def _failovers(self, fleet: dict[str, Any]) -> int:
+        key = "failovers_in_last_24h_at_start"
+        count = self._number(fleet, key, "fleet", 0, 10) if key in fleet else 0
+        if count:
+            self._say(f"{count} failovers in the 24 h before the start: evenly spread")
+        return count
+
+    def _alarm_minutes(self, fleet: dict[str, Any]) -> int:
+        thresholds = fleet.get("thresholds")
+        if thresholds is None:
+            return Watchdog().alarm_minutes
+        return self._number(thresholds, "alarm_minutes", "fleet.thresholds", 3, 60)
 
     def _market(self, labels: list[str]) -> tuple[list[Step], float | None]:
         """Steps of all pools alike; when a human's arming let spot back in, if the history says so."""
         steps: list[Step] = []
+        last: float | None = None
         rearm_at: float | None = None
-        unrecorded: list[tuple[int, float]] = []
-        events = self._list(self._raw, "market", "")
-        for i, item in enumerate(events):
+        unrecorded = 0
+        for i, item in enumerate(self._list(self._raw, "market", "")):
             place = f"market[{i}]"
             kind, at = self._text(item, "event", place), self._time(item, "at", place)
+            self._known(item, "market", place)
+            count = self._number(item, "count", place, 1, 1000) if "count" in item else 1
             if at is None:
-                if kind != "reclaim":
-                    raise self._odd(f"{place}.at", f"{kind} without a time")
-                unrecorded.append((int(item.get("count", 1)), steps[-1].at if steps else rearm_at or 0.0))
+                if kind != "reclaim" or last is None or unrecorded:
+                    raise self._odd(f"{place}.at", f"{kind} without a time; only reclaims between two times may be")
+                unrecorded = count
                 continue
-            if unrecorded:
-                count, after = unrecorded.pop()
-                steps += self._spread(count, after, at, labels)
+            if last is not None and at < last:
+                raise self._odd(f"{place}.at", f"{item['at']} is earlier than the event before")
+            if unrecorded and last is not None:
+                steps += self._spread(unrecorded, last, at, labels)
+                unrecorded = 0
+            last = at
             match kind:
                 case "reclaim" | "no_healthy_target_from":
                     steps += [Step(at, label, 0) for label in labels]
                 case "sells_from":
-                    kernel = "kernel of the replacement starts" in str(item.get("note", ""))
-                    if kernel:
-                        self._say("the market sells again 60 s before the replacement's kernel started")
-                    steps += [Step(at - 60 if kernel else at, label, PLENTY) for label in labels]
+                    steps += [Step(at, label, PLENTY) for label in labels]
+                case "kernel_starts_from":
+                    self._say("the market sells again 60 s before the replacement's kernel started")
+                    steps += [Step(at - KERNEL_AFTER_SELLING_SECONDS, label, PLENTY) for label in labels]
                 case "refuses_from":
                     steps += [Step(at, label, 0, spares=True) for label in labels]
                 case "rearm":
                     rearm_at = at
                 case _:
-                    allowed = "reclaim, sells_from, refuses_from, no_healthy_target_from, rearm"
+                    allowed = "reclaim, sells_from, kernel_starts_from, refuses_from, no_healthy_target_from, rearm"
                     raise self._odd(f"{place}.event", f"{kind!r}; allowed: {allowed}")
+        if unrecorded:
+            raise self._odd("market", "reclaims without times at the end; only reclaims between two times may be")
         return steps, rearm_at
 
     def _spread(self, count: int, after: float, before: float, labels: list[str]) -> list[Step]:
@@ -157,10 +196,14 @@ class _Reader:
     def _behaviour(
         self, alarm: tuple[tuple[float | None, str], ...], scores: list[tuple[float | None, int]]
     ) -> Behaviour:
-        boots = [None if boot is None else float(boot) for boot in self._list(self._raw, "boots", "")]
+        boots = self._list(self._raw, "boots", "")
+        for i, boot in enumerate(boots):
+            if boot is not None and (type(boot) not in (int, float) or not 0 <= boot <= 7200):
+                raise self._odd(f"boots[{i}]", f"{boot!r:.40}; allowed are null and seconds from 0 to 7200")
         serving = float(KERNEL_TO_SERVING_SECONDS)
         if None in boots:
             self._say(f"boots that were not recorded: kernel to serving {serving:.0f} s, the median of 27")
+        self._say(f"alarm: as recorded for the watchdog, {ALARM_LAG_SECONDS} s late for policies that do not hear it")
         if any(at is None for at, _ in alarm):
             self._say("alarm back to OK: told 6 min after the target was healthy, as where it was recorded")
         kernel = float(LAUNCH_TO_KERNEL_SECONDS)
@@ -194,6 +237,13 @@ class _Reader:
     def _odd(self, place: str, what: str) -> UserError:
         return UserError(f"{self._path}: {place}: {what}")
 
+    def _known(self, raw: Any, keys: str, place: str = "") -> None:
+        """Notes aside, nothing is there that would be passed over."""
+        if not isinstance(raw, dict):
+            raise self._odd(place or keys, "expected an object")
+        if unknown := sorted(set(raw) - KEYS[keys] - {"note"}):
+            raise self._odd(place or keys, f"{', '.join(unknown)}: allowed are {', '.join(sorted(KEYS[keys]))}, note")
+
     def _get(self, raw: Any, key: str, place: str) -> Any:
         if not isinstance(raw, dict):
             raise self._odd(place or "(top)", "expected an object")
@@ -219,10 +269,16 @@ class _Reader:
             raise self._odd(f"{place}.{key}".lstrip("."), f"{value!r} is no text")
         return value
 
-    def _number(self, raw: Any, key: str, place: str) -> int:
+    def _one_of(self, allowed: tuple[str, ...], raw: Any, key: str, place: str) -> str:
+        value = self._text(raw, key, place)
+        if value not in allowed:
+            raise self._odd(f"{place}.{key}", f"{value!r}; allowed: {', '.join(allowed)}")
+        return value
+
+    def _number(self, raw: Any, key: str, place: str, low: int, high: int) -> int:
         value = self._get(raw, key, place)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise self._odd(f"{place}.{key}", f"{value!r} is no whole number")
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise self._odd(f"{place}.{key}", f"{value!r:.40}; allowed are whole numbers from {low} to {high}")
         return value
 
     def _time(self, raw: Any, key: str, place: str) -> float | None:

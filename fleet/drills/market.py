@@ -6,6 +6,7 @@ file and every generator makes these same two things.
 """
 
 import heapq
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from fleet.pools import POOLS
 
 Purchase = Literal["spot", "on-demand"]
 PLENTY = 1000
+ZONE = re.compile(r"[a-z]{2}(-[a-z]+)+-[1-9][a-z]")  # us-east-2a
 
 
 @dataclass(frozen=True)

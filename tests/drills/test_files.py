@@ -1,8 +1,12 @@
 """Market files: the public forms are read as they are meant, and an odd file is one message with its place."""
 
+import copy
+import functools
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,7 +101,7 @@ ODD_FILES = {
     "csv twice": ("x.csv", "0,add,n1\n5,add,n1\n", "line 2: add n1: is held already"),
     "csv unheld": ("x.csv", "0,remove,n1\n", "line 1: remove n1: is not held"),
     "csv empty": ("x.csv", "", "no line in it"),
-    "no pool": ("x.market", "0 all sells\n", "line 1"),
+    "no pool": ("x.market", "0 all sells\n", "no pool in it"),
     "unknown pool": ("x.market", "pool g6.xlarge\n0 g5.xlarge sells\n", "line 2"),
     "unknown verb": ("x.market", "pool g6.xlarge\n0 all burns\n", "line 2: 'burns'"),
     "odd time": ("x.market", "pool g6.xlarge\n25:99 all sells\n", "line 2: '25:99' is no time"),
@@ -105,6 +109,29 @@ ODD_FILES = {
     "no end": ("x.market", "pool g6.xlarge\n0 all sells\n", "no end"),
     "after end": ("x.market", "pool g6.xlarge\n1h end\n2h all sells\n", "line 3: nothing may follow"),
     "other kind": ("x.txt", "", "allowed are"),
+    "digit of another script": ("x.csv", "\u00b2,add,n1\n", "line 1: '\u00b2'"),
+    "csv of another age": ("x.csv", "99999999999999999,add,n1\n", "line 1: '99999999999999999'"),
+    "boxes of another script": ("x.market", "pool g6.xlarge\n0 all sells \u00b2\n1h end\n", "line 2: 'sells \u00b2'"),
+    "no boxes": ("x.market", "pool g6.xlarge\n0 all sells 0\n1h end\n", "line 2: 'sells 0'"),
+    "price of another script": ("x.market", "pool g6.xlarge\n0 all price 1.\u00b2\n1h end\n", "line 2: 'price"),
+    "time of another script": ("x.market", "pool g6.xlarge\n\u00b2h all sells\n1h end\n", "line 2"),
+    "an age": ("x.market", "pool g6.xlarge\n9999999d end\n", "line 2: '9999999d'; at most ten years"),
+    "odd zone": ("x.market", "pool g6.xlarge europe\n1h end\n", "line 1: zone 'europe'"),
+    "misspelt type": ("x.market", "pool g6.xlrage\n1h end\n", "line 1: type 'g6.xlrage'"),
+    "pool twice": (
+        "x.market",
+        "pool g6.xlarge\npool g6.xlarge us-east-2a\n1h end\n",
+        "line 2: pool g6.xlarge us-east-2a",
+    ),
+    "huge number": ("x.json", '{"metadata": {"gap_seconds": 5}, "data": [%s]}' % ("9" * 5000), "x.json"),
+    "too many": ("x.json", '{"metadata": {"gap_seconds": 5}, "data": [1, %s]}' % ("9" * 400), "data[1]: 999"),
+    "deep json": ("x.json", "[" * 100_000, "x.json: maximum recursion"),
+    "key twice": ("x.json", '{"metadata": {"gap_seconds": 5}, "data": [1], "data": [0]}', "'data' stands twice"),
+    "json of an age": (
+        "x.json",
+        '{"metadata": {"gap_seconds": 86400}, "data": [%s]}' % ("1," * 4000 + "1"),
+        "ten years",
+    ),
 }
 
 
@@ -128,13 +155,24 @@ def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
         files.load([binary])
 
 
+FLEET = {"desired": 1, "pools": ["g6.xlarge"], "lever_at_start": 0, "mode_at_start": "spot-armed"}
 ODD_HISTORIES = {
     "no fleet": ({}, "fleet: missing"),
     "odd event": ({"market": [{"at": "2026-07-21T00:00:00Z", "event": "burns"}]}, "market[0].event: 'burns'"),
     "odd time": ({"market": [{"at": "noon", "event": "reclaim"}]}, "market[0].at: 'noon' is no ISO 8601 time"),
     "no zone": ({"market": [{"at": "2026-07-21T00:00:00", "event": "reclaim"}]}, "market[0].at"),
-    "odd mode": ({"fleet": {"pools": ["g6.xlarge"], "lever_at_start": 0, "mode_at_start": "bold"}}, "mode_at_start"),
-    "odd lever": ({"fleet": {"pools": ["g6.xlarge"], "lever_at_start": "no", "mode_at_start": "x"}}, "lever_at_start"),
+    "odd mode": ({"fleet": {**FLEET, "mode_at_start": "bold"}}, "mode_at_start"),
+    "odd lever": ({"fleet": {**FLEET, "lever_at_start": -5}}, "lever_at_start"),
+    "no pools": ({"fleet": {**FLEET, "pools": []}}, "fleet.pools"),
+    "odd pool": ({"fleet": {**FLEET, "pools": [None]}}, "fleet.pools[0]: None"),
+    "odd boot": ({"boots": ["odd"]}, "boots[0]: 'odd'"),
+    "odd alarm": ({"alarm": [{"at": None, "state": "odd"}]}, "alarm[0].state: 'odd'"),
+    "not understood": ({"fleet": {**FLEET, "colour": "red"}}, "fleet: colour"),
+    "no time before": ({"market": [{"at": None, "event": "reclaim", "count": 6}]}, "market[0].at"),
+    "backwards": (
+        {"market": [{"at": f"2026-07-{day}T00:00:00Z", "event": "reclaim"} for day in (22, 21)]},
+        "market[1].at",
+    ),
 }
 
 
@@ -148,6 +186,51 @@ def test_odd_history_is_one_message_with_its_place(case: str, tmp_path: Path) ->
         history.load(path)
     assert place in str(raised.value)
     assert str(path) in str(raised.value)
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a JSON value whose meaning matters."""
+    if path and path[-1] not in ("outcome", "note"):
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in inner:
+        if key != "outcome":
+            yield from leaves(item, (*path, key))
+
+
+@pytest.mark.parametrize("name", history.names())
+@pytest.mark.parametrize("bad", [..., "odd", -5, None, [], {}, 1.5, 10**12, "2126-07-21T00:00:00Z"], ids=repr)
+def test_a_history_with_any_one_place_damaged_is_refused_in_a_sentence_or_read_whole(
+    bad: Any, name: str, tmp_path: Path
+) -> None:
+    raw = json.loads((history.FOLDER / f"{name}.json").read_text())
+    path, refusals = tmp_path / "h.json", list[str]()
+    for leaf in leaves(raw):
+        damaged = copy.deepcopy(raw)
+        place = functools.reduce(lambda inner, key: inner[key], leaf[:-1], damaged)
+        if bad is ...:
+            del place[leaf[-1]]
+        else:
+            place[leaf[-1]] = bad
+        path.write_text(json.dumps(damaged))
+        try:
+            read = history.load(path)
+        except UserError as error:
+            refusals.append(str(error))
+        else:
+            assert len(list(read.market.steps())) < 10_000, leaf
+    assert all(refusal.startswith(f"{path}: ") and "\n" not in refusal for refusal in refusals)
+    assert len(refusals) > 5
+
+
+def test_one_type_in_two_zones_is_two_pools_named_together_or_apart(tmp_path: Path) -> None:
+    pools = "pool g6.xlarge us-east-2a\npool g6.xlarge us-east-2b\npool g5.xlarge\n"
+    text = pools + "0 g6.xlarge sells\n1h g6.xlarge@us-east-2b takes\n2h end\n"
+    assert steps(write(tmp_path, "zones.market", text)) == [
+        (0, "g6.xlarge@us-east-2a", PLENTY),
+        (0, "g6.xlarge@us-east-2b", PLENTY),
+        (3600, "g6.xlarge@us-east-2b", 0),
+    ]
 
 
 def test_the_hand_written_market_that_ships_has_one_routine_reclaim_and_one_failover() -> None:
