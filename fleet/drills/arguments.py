@@ -2,13 +2,15 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
 from fleet import validation
-from fleet.drills import policies, scene
+from fleet.drills import history, policies, scene
 from fleet.drills.compare import Twist
+from fleet.drills.drill import default_settings
 from fleet.drills.scene import Scene
 from fleet.errors import UserError
 from fleet.ops.context import Operator
@@ -22,7 +24,11 @@ def scene_options(command: Callable[..., None]) -> Callable[..., None]:
     """What both commands ask for."""
     options: Sequence[Decorator] = (
         click.option("--days", type=click.FloatRange(0.01, 3650), default=45, show_default=True, help="Of a region."),
-        click.option("--seeds", type=click.IntRange(1, 10_000), help=f"Markets of a region; {SEEDS} unless given."),
+        click.option(
+            "--seeds",
+            type=click.IntRange(1, 10_000),
+            help=f"Markets of a region ({SEEDS} unless given); of a file: of luck.",
+        ),
         click.option("--desired", type=click.IntRange(1, 20), help="Boxes that should serve; from the settings."),
         click.option("--on-demand-base", type=click.IntRange(0, 20), help="Boxes of those that are always on-demand."),
         click.option("--supply", type=click.IntRange(1), help="Boxes a region's pool carries; plenty unless given."),
@@ -44,10 +50,10 @@ def scene_of(words: Sequence[str], options: dict[str, Any]) -> Scene:
 
 
 def seeds_of(place: Scene, options: dict[str, Any]) -> int:
-    """How many markets."""
+    """How many markets; of a file, which is one market, how many strokes of luck."""
     given: int | None = options["seeds"]
-    if given is not None and given > 1 and not place.seeded:
-        raise UserError("--seeds: a history or a file is one market; only a region has more")
+    if given is not None and given > 1 and place.history:
+        raise UserError("--seeds: a history happened once; only regions and market files have luck in them")
     return given or (SEEDS if place.seeded else 1)
 
 
@@ -56,14 +62,23 @@ def twist_of(options: dict[str, Any]) -> Twist:
     return Twist(boots_factor=options["boots"], events_lost_share=options["lost"])
 
 
-def settings_of(operator: Operator, options: dict[str, Any]) -> Settings:
-    """The fleet's own settings with what the command line changes, checked as `cdk.json` is."""
-    raw = dataclasses.asdict(operator.settings)
+def settings_of(operator: Operator, place: Scene, options: dict[str, Any]) -> Settings:
+    """The fleet's own settings with what the command line changes, checked as `cdk.json` is.
+
+    Where there is no `cdk.json`, every setting is at its default. A history brings its own size and rhythm of scans.
+    """
+    here = operator.settings_path.exists() or operator.settings_path != Path("cdk.json")
+    raw = dataclasses.asdict(operator.settings if here else default_settings())
     raw["initial_mode"] = "spot-armed"  # a history says how it began
     capacity = raw["capacity"]
-    if options["desired"] is not None:
-        capacity["max"] = max(2 * options["desired"], capacity["max"])
-        capacity["min"] = options["desired"]
+    desired = options["desired"]
+    if place.history:
+        record = history.load(place.history)
+        raw["watchdog"]["scan_seconds"] = record.scan_seconds
+        desired = desired or record.desired
+    if desired is not None:
+        capacity["max"] = max(2 * desired, capacity["max"])
+        capacity["min"] = desired
     if options["on_demand_base"] is not None:
         capacity["on_demand_base"] = options["on_demand_base"]
     for change in options["changes"]:

@@ -66,7 +66,7 @@ class NoHealthyTargetAlarm:
         self._since = world.clock.now
         self._number = 0  # of the healthy or unhealthy spell
         self._down_since: float | None = None if healthy else world.clock.now
-        self._last_spell = (0.0, 0.0)
+        self._up_since = -math.inf
         self._lag = 0.0
         self.registered: Callable[[], bool] = lambda: True
         world.log("alarm", state=self._state)
@@ -111,9 +111,8 @@ class NoHealthyTargetAlarm:
 
     def _comes_back(self) -> None:
         model, now = self._world.behaviour.alarm, self._world.clock.now
-        down_since, self._down_since = self._down_since, None
+        down_since, self._down_since, self._up_since = self._down_since, None, now
         assert down_since is not None  # noqa: S101 - told by follow()
-        self._last_spell = (down_since, now)
         if now < self._window_end(down_since):
             self._number += 1  # the window never filled: what was scheduled tells nothing
         if not self._tells_recovery:
@@ -122,11 +121,10 @@ class NoHealthyTargetAlarm:
         self._world.clock.at(told, self._become, "OK")
 
     def _replay(self, state: str) -> None:
-        """A recorded transition; a lit alarm only where the outage that it tells of has happened here too."""
-        model, now = self._world.behaviour.alarm, self._world.clock.now
-        start, end = self._last_spell if self._down_since is None else (self._down_since, now)
-        told_of = end - start >= self._window_seconds - 2 * model.period_seconds and now - end <= AlarmModel().lag[1]
-        if state != "ALARM" or told_of:
+        """A recorded transition, if what it tells of has happened here too: an alarm is up to one lag behind."""
+        down = self._down_since is not None
+        lately = self._world.clock.now - self._up_since <= AlarmModel().lag[1]
+        if (down or lately) if state == "ALARM" else not down:
             self._become(state)
 
     def _become(self, state: str) -> None:

@@ -68,7 +68,7 @@ def drill_command(
     for name in chosen:
         policies.named(name)
     place = arguments.scene_of(words, options)
-    base = Job(place, chosen[0], 0, arguments.settings_of(operator, options), arguments.twist_of(options))
+    base = Job(place, chosen[0], 0, arguments.settings_of(operator, place, options), arguments.twist_of(options))
     first = base.drill()  # reads and checks every file before anything else
     if live:
         _tell(base, speed, console)
@@ -115,7 +115,7 @@ def sweep_command(
     variants = {}
     for value in values:
         changed = {**options, "changes": (*options["changes"], f"{key}={value}")}
-        variants[value] = arguments.settings_of(operator, changed)
+        variants[value] = arguments.settings_of(operator, place, changed)
     base = Job(place, name, 0, next(iter(variants.values())), arguments.twist_of(options))
     base.drill()
     jobs = [

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Protocol
 
 from fleet.drills.behaviour import Behaviour
+from fleet.drills.clock import utc
 from fleet.drills.cloud import SimulatedCloud
 from fleet.drills.history import History
 from fleet.drills.market import Market
@@ -16,9 +18,14 @@ from fleet.settings import Artifact, Model, Settings
 
 def default_settings() -> Settings:
     """The fleet of the measured figures: every threshold at its default."""
-    artifact = Artifact(key="drill")
-    model = Model(name="drill", engine_version="0.0.0", engine=artifact, gguf=artifact, modelfile=artifact)
-    return Settings(fleet_name="drill", region="us-east-2", zones=("us-east-2a",), model=model)
+    model = Model(
+        name="drill",
+        engine_version="0.0.0",
+        engine=Artifact(key="engine-0.0.0.tgz"),
+        gguf=Artifact(key="model.gguf"),
+        modelfile=Artifact(key="Modelfile"),
+    )
+    return Settings(fleet_name="drill", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=model)
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,27 @@ class Drill:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the scene does not say and the drill took for granted."""
-        return () if isinstance(self.scene, Market) else self.scene.assumptions
+        if isinstance(self.scene, Market):
+            return ()
+        changed = self._changed(self.scene)
+        lag = self.physics.alarm.lag[1]
+        note = f"{' and '.join(changed)} not as recorded: the alarm is not replayed but told {lag:.0f} s late"
+        return (*self.scene.assumptions, note) if changed else self.scene.assumptions
+
+    def _changed(self, history: History) -> list[str]:
+        """What is not as it was when the alarm was recorded, so that it would have been told at other times."""
+        now = {
+            "alarm_minutes": (self.settings.watchdog.alarm_minutes, history.alarm_minutes),
+            "desired": (self.settings.capacity.min, history.desired),
+            "boots": (self.physics.boots.factor, 1),
+        }
+        return [f"{name} {value:g} ({recorded:g})" for name, (value, recorded) in now.items() if value != recorded]
+
+    @property
+    def failovers(self) -> tuple[datetime, ...]:
+        """Those in the 24 hours before the start, for the watchdog's memory."""
+        count = 0 if isinstance(self.scene, Market) else self.scene.failovers
+        return tuple(utc(self.market.start - 86400 * (i + 1) / (count + 1)) for i in reversed(range(count)))
 
     @property
     def physics(self) -> Behaviour:
@@ -59,11 +86,14 @@ class Drill:
                 lever=lever or 0,
             )
         else:
+            behaviour = self.physics
+            if lever is not None or self._changed(self.scene):  # the recorded policy starts with the recorded lever
+                behaviour = replace(behaviour, alarm=replace(behaviour.alarm, recorded=None))
             lever = self.scene.lever if lever is None else lever
             cloud = SimulatedCloud(
                 self.scene.market,
                 settings=self.settings,
-                behaviour=self.physics,
+                behaviour=behaviour,
                 seed=self.seed,
                 emit=self.emit,
                 lever=lever,

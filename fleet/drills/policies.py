@@ -46,7 +46,7 @@ class Watchdog:
     def live(self, drill: Drill) -> None:
         """Every event, scan and command is one invocation of the five steps."""
         cloud, settings = drill.cloud(lever=None), drill.settings
-        cloud.put_state(State(Mode(cloud.mode_at_start)).dumps())
+        cloud.put_state(State(Mode(cloud.mode_at_start), failovers=drill.failovers).dumps())
         cloud.watch(lambda payload, now: run_watchdog(payload, cloud=cloud, settings=settings, now=now))
         cloud.run()
 

@@ -1,5 +1,6 @@
 """The commands as an operator runs them: exit codes, one message per mistake, table, page and logs."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -8,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from fleet import events
 from fleet.cli import main
+from fleet.drills import history
 from fleet.measure import Measure
 
 MARKET = "pool g6.xlarge us-east-2a\n0 all sells\n05:00 all takes\n08:00 all sells\n12:00 end\n"
@@ -96,3 +98,33 @@ def test_sweep_names_what_is_not_beaten_and_draws_it(tmp_path: Path) -> None:
 
 def test_scenes_that_need_no_file_are_listed() -> None:
     assert "us-west-2" in call("drill", "--list").output
+
+
+def test_seeds_vary_the_luck_over_a_market_file(market: Path, tmp_path: Path) -> None:
+    result = call("drill", market, "--policy", "spot-only", "--seeds", 3, "--out", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert "3 markets" in result.output
+    assert "±" in result.output.splitlines()[-6]
+
+
+def test_a_history_brings_its_own_size_and_rhythm_unless_asked_otherwise(tmp_path: Path) -> None:
+    raw = json.loads((history.FOLDER / f"{history.names()[1]}.json").read_text())
+    raw["fleet"]["desired"], raw["scan"]["every_seconds"] = 3, 900
+    path = tmp_path / "three.json"
+    path.write_text(json.dumps(raw))
+    logs = []
+    for more in ([], ["--desired", "2"]):
+        assert call("drill", path, "--policy", "watchdog", "--out", tmp_path, *more).exit_code == 0
+        with (tmp_path / "events-watchdog.jsonl").open() as file:
+            logs.append(list(events.read(file)))
+    assert [log[0].fields["desired"] for log in logs] == [3, 2]
+    scans = [e.at.timestamp() for e in logs[0] if e.kind == "decision" and e.fields["signal"]["wake"] == "scan"]
+    assert {after - before for before, after in itertools.pairwise(scans)} == {900}
+
+
+def test_a_drill_needs_no_deployment_but_a_settings_file_that_is_named_must_be_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call("drill", "07-27", "--policy", "spot-only").exit_code == 0
+    assert call("--settings", "mine.json", "drill", "07-27", "--policy", "spot-only").exit_code == 2

@@ -1,8 +1,10 @@
 """Both receipts, replayed through the project's own watchdog, come out as recorded. Times are good to 2 s."""
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,3 +148,48 @@ def test_a_history_holds_under_any_luck_of_lags(name: str) -> None:
     for seed in range(5):
         result = drill.run(Drill(record, behaviour=drawn, seed=seed), Watchdog())
         assert max(window.seconds for window in result.measure.windows) < 3600
+
+
+def told(name: str, *, minutes: int = 12, boots: float = 1.0) -> tuple[Drill, list[Event]]:
+    """A history with another alarm or other boots than it was recorded with."""
+    log: list[Event] = []
+    record, plain = history.load(name), drill.default_settings()
+    settings = replace(plain, watchdog=replace(plain.watchdog, alarm_minutes=minutes))
+    behaviour = replace(record.behaviour, boots=replace(record.behaviour.boots, factor=boots))
+    changed = Drill(record, settings, behaviour=behaviour, emit=log.append)
+    Watchdog().live(changed)
+    return changed, log
+
+
+def test_another_alarm_window_than_the_recorded_one_is_told_by_the_model_and_said() -> None:
+    lit = []
+    for minutes in (5, 30):
+        changed, log = told("07-21", minutes=minutes)
+        assert any(f"alarm_minutes {minutes} (12) not as recorded" in said for said in changed.assumptions)
+        lit.append(next(e.at for e in log if e.kind == "alarm" and e.fields["state"] == "ALARM"))
+    assert (lit[1] - lit[0]).total_seconds() == 25 * 60
+    assert not any("not as recorded" in said for said in Drill(history.load("07-21")).assumptions)
+
+
+def test_boots_three_times_as_slow_light_the_alarm_and_ok_waits_for_a_box_that_serves() -> None:
+    changed, log = told("07-27", boots=3)
+    assert any("boots 3 (1) not as recorded" in said for said in changed.assumptions)
+    serving, states = 0, []
+    for event in log:
+        serving += {"box.serving": 1, "box.unserving": -1}.get(event.kind, 0)
+        if event.kind == "alarm":
+            states.append(event.fields["state"])
+            assert serving or event.fields["state"] != "OK"
+    assert states.count("ALARM") >= 6
+
+
+def test_failovers_before_the_start_count_for_the_valve(tmp_path: Path) -> None:
+    raw = json.loads((history.FOLDER / f"{history.names()[0]}.json").read_text())
+    raw["fleet"]["failovers_in_last_24h_at_start"] = 2
+    raw["alarm"], raw["market"] = [], raw["market"][:2]
+    path = tmp_path / "pinned.json"
+    raw["fleet"] |= {"mode_at_start": "on-demand-failover", "lever_at_start": 100}
+    path.write_text(json.dumps(raw))
+    log: list[Event] = []
+    Watchdog().live(Drill(history.load(path), emit=log.append))
+    assert [e.fields["mode"] for e in log if e.kind == "mode"] == ["on-demand-failover", "on-demand-pinned"]
