@@ -60,8 +60,16 @@ def _skip_cap(s: Settings) -> Iterator[Problem]:
 
 
 def _scan(s: Settings) -> Iterator[Problem]:
-    if s.watchdog.scan_seconds % 60:
-        yield Problem("watchdog.scan_seconds", s.watchdog.scan_seconds, "whole minutes, as the schedule's rate")
+    for section, seconds in (("watchdog", s.watchdog.scan_seconds), ("bridge", s.bridge.scan_seconds)):
+        if seconds % 60:
+            yield Problem(f"{section}.scan_seconds", seconds, "whole minutes, as the schedule's rate")
+
+
+def _bar(s: Settings) -> Iterator[Problem]:
+    b = s.bridge
+    if not b.bar_min_seconds <= b.bar_seconds <= b.bar_max_seconds:
+        allowed = f"from bridge.bar_min_seconds ({b.bar_min_seconds}) to bridge.bar_max_seconds ({b.bar_max_seconds})"
+        yield Problem("bridge.bar_seconds", b.bar_seconds, allowed)
 
 
 def _valve(s: Settings) -> Iterator[Problem]:

@@ -37,6 +37,14 @@ def watchdog_log_group(fleet: str) -> str:
     return f"/aws/lambda/{watchdog_function(fleet)}"
 
 
+def patience_clock(fleet: str) -> str:
+    """State machine that wakes the watchdog to the second."""
+    return f"{fleet}-patience"
+
+
+COMMAND_PATIENCE = "patience"  # what it sends
+
+
 def no_healthy_target_alarm(fleet: str) -> str:
     """Alarm that wakes the watchdog."""
     return f"{fleet}-no-healthy-target"
@@ -93,6 +101,7 @@ METRIC_REARMS = "Rearms"
 ENV_SETTINGS = "FLEET_SETTINGS"  # the validated settings, JSON
 ENV_TOPIC_ARN = "TOPIC_ARN"
 ENV_TARGET_GROUP_ARN = "TARGET_GROUP_ARN"
+ENV_CLOCK_ARN = "CLOCK_ARN"  # with the bridge policy alone
 
 # --- lines operators search for, word for word -----------------------------------------------------------------
 

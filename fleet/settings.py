@@ -16,6 +16,7 @@ from fleet.pools import POOLS, Pool
 
 InitialMode = Literal["spot-armed", "on-demand-pinned"]
 Quantize = Literal["none", "q8_0", "q4_K_M", "q4_K_S"]  # what `ollama create --quantize` knows
+Policy = Literal["alarm", "bridge"]
 
 
 def _number(default: int, *, ge: int, le: int, why: str) -> int:
@@ -66,6 +67,31 @@ class Watchdog(Section):
     valve_window_seconds: int = _number(86400, ge=3600, le=604800, why="the valve looks back one day")
     rearm_timeout_seconds: int = _number(2700, ge=900, le=7200, why="a re-arm that has not ended by then falls back")
     boot_loop_launches: int = _number(5, ge=2, le=20, why="this many abandoned launches running suspend Launch")
+    on_demand_hours_per_day: int = _number(
+        24, ge=0, le=24, why="no limit; below 24, the fleet is rather degraded than dearer until midnight UTC"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bridge(Section):
+    """Thresholds of the bridge policy (see docs/bridge-policy.md, with a sweep of each)."""
+
+    patience_seconds: int = _number(
+        130, ge=30, le=900, why="one reclaim of 22 July 2026 was answered by the market after two minutes"
+    )
+    scan_seconds: int = _number(300, ge=300, le=3600, why="readings of the market that end a drought of 23 min in time")
+    bar_seconds: int = _number(2700, ge=0, le=86400, why="calm that a return needs: what has sold for long sells on")
+    bar_min_seconds: int = _number(2400, ge=0, le=86400, why="below it, returns end in the next flicker")
+    bar_max_seconds: int = _number(3300, ge=0, le=86400, why="above it, on-demand costs more than the minutes saved")
+    steady_seconds: int = _number(
+        14400, ge=600, le=604800, why="a spot box that lived this long leaves the bar where it is"
+    )
+    keeps_percent: int = _number(75, ge=0, le=100, why="of the calm, when a zone stops selling: they fall together")
+    on_warning: bool = True  # leave ahead of a loss that AWS warns of, while spot sells and so can be bought back
+    idle_warnings: int = _number(5, ge=1, le=100, why="warnings running that came to nothing: no more are believed")
+    valve_failovers: int = _number(
+        8, ge=1, le=40, why="as many degraded minutes a day as two failovers on the alarm: 8 min each instead of 26"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +170,9 @@ class Settings(Section):
     own_pools: tuple[Pool, ...] = ()  # types that `pools.POOLS` lacks, or its types at other prices
     capacity: Capacity = field(default_factory=Capacity)
     initial_mode: InitialMode = "spot-armed"
+    policy: Policy = "alarm"
     watchdog: Watchdog = field(default_factory=Watchdog)
+    bridge: Bridge = field(default_factory=Bridge)
     boot: Boot = field(default_factory=Boot)
     drain: Drain = field(default_factory=Drain)
     port: int = _number(11434, ge=1024, le=65535, why="Ollama's own")
@@ -158,6 +186,16 @@ class Settings(Section):
     )
     network: Network = field(default_factory=Network)
     mail: tuple[str, ...] = ()
+
+    @property
+    def scan_seconds(self) -> int:
+        """The policy's: the bridge policy reads the market more often."""
+        return self.bridge.scan_seconds if self.policy == "bridge" else self.watchdog.scan_seconds
+
+    @property
+    def valve_failovers(self) -> int:
+        """The policy's: a failover of the bridge policy costs a third of the minutes."""
+        return self.bridge.valve_failovers if self.policy == "bridge" else self.watchdog.valve_failovers
 
     def pool(self, instance_type: str) -> Pool:
         """Facts of one instance type, the operator's own first; KeyError for a type that neither table has."""

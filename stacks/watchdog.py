@@ -152,5 +152,5 @@ class WatchdogStack(Room):
         for name, pattern in patterns.items():
             events.Rule(self, name, event_pattern=pattern, targets=[targets.LambdaFunction(self.function)])
         scan = targets.LambdaFunction(self.function, event=events.RuleTargetInput.from_object(SCAN_EVENT))
-        period = cdk.Duration.seconds(self._settings.watchdog.scan_seconds)
+        period = cdk.Duration.seconds(self._settings.scan_seconds)
         events.Rule(self, "Scan", schedule=events.Schedule.rate(period), targets=[scan])

@@ -39,7 +39,7 @@ SETTINGS = (
         (
             "watchdog.grace = 900: unknown key; allowed are alarm_minutes, grace_seconds, skip_cap_seconds, scan_seconds, "
             "rearm_score, rearm_streak, cooldown_seconds, valve_failovers, valve_window_seconds, rearm_timeout_seconds, "
-            "boot_loop_launches",
+            "boot_loop_launches, on_demand_hours_per_day",
         ),
     ),
     WrongSettings(
@@ -321,7 +321,7 @@ SETTINGS = (
     WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
-        ('(all) = "3833 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+        ('(all) = "4095 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
     ),
     WrongSettings(
         "several at once: all are told, and none twice",

@@ -54,6 +54,7 @@ KNOBS = "knobs"
 POLICIES: dict[str, tuple[Callable[[], Policy], Callable[[Settings], Settings]]] = {
     "alarm": (Watchdog, without_valve),
     "fallback": (DynamicFallback, without_valve),
+    "bridge": (Watchdog, lambda settings: without_valve(replace(settings, policy="bridge"))),
     **{f"{KNOBS} {seconds // 60} min": (partial(FixedKnobs, seconds), without_valve) for seconds in KNOB_SECONDS},
 }
 

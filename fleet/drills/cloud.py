@@ -10,8 +10,10 @@ Deterministic: the same market, settings, behaviour and seed give the same log, 
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
+from fleet import names
 from fleet.drills.autoscaling import AutoScalingGroup
 from fleet.drills.balancer import Balancer, NoHealthyTargetAlarm
 from fleet.drills.behaviour import Behaviour
@@ -19,7 +21,7 @@ from fleet.drills.bus import Bus, Handle
 from fleet.drills.clock import utc
 from fleet.drills.ec2 import Ec2, boot_tag
 from fleet.drills.market import Market, Purchase, zone_id
-from fleet.drills.world import Emit, SimulatedBox, World
+from fleet.drills.world import Emit, SimulatedBox, World, draw
 from fleet.settings import Settings
 from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
 
@@ -70,6 +72,8 @@ class SimulatedCloud:
         self._mode = _mode(state)
         self.mode_at_start = mode or settings.initial_mode
         self._scores = world.stream("scores")
+        self._clocks: set[float] = set()
+        self._clock_lags = world.stream("clock")
         world.log("start", name=market.name, desired=settings.capacity.min)
         if self._mode is not None:
             world.log("mode", mode=self._mode)
@@ -90,7 +94,7 @@ class SimulatedCloud:
         self._alarm = NoHealthyTargetAlarm(world, settings, healthy=balancer.healthy > 0)
         self._alarm.registered = lambda: any(self.target_health())
         group.begin()
-        first_scan = market.start + settings.watchdog.scan_seconds if scans_from is None else scans_from
+        first_scan = market.start + settings.scan_seconds if scans_from is None else scans_from
         self.clock.at(first_scan, self._scan)
 
     # --- moving it ---------------------------------------------------------------------------------------------
@@ -114,10 +118,6 @@ class SimulatedCloud:
     def deliver(self, payload: dict[str, Any], *, after: float = 0.0) -> None:
         """Hand the watchdog a payload of the caller's own: a replayed, forged or damaged one."""
         self.clock.after(after, self._bus.invoke, payload, self.clock.now + after)
-
-    def wake(self, payload: dict[str, Any], *, after: float) -> None:
-        """A delayed message to the same function."""
-        self.deliver(payload, after=after)
 
     def wedge(self, box_id: str) -> None:
         """A box stops answering without ending."""
@@ -144,7 +144,7 @@ class SimulatedCloud:
 
     def _scan(self) -> None:
         self._bus.invoke({"command": "scan"}, self.clock.now)
-        self.clock.after(self.settings.watchdog.scan_seconds, self._scan)
+        self.clock.after(self.settings.scan_seconds, self._scan)
 
     def _found_unhealthy(self, box: SimulatedBox) -> None:
         if box.ended_at is None and not box.draining:
@@ -270,6 +270,17 @@ class SimulatedCloud:
             raise GoneError(f"TerminateInstanceInAutoScalingGroup: {box_id} is not a member")
         self.autoscaling.end_member(box)
         self._fault("end_box", after=True)
+
+    def wake(self, at: datetime) -> None:
+        """A workflow's wait, named by its time; the event that starts the function is not lost, but may be late."""
+        self._fault("wake")
+        when = at.timestamp()
+        if when not in self._clocks:
+            self._clocks.add(when)
+            late = draw(self._clock_lags, self.world.behaviour.events.delay)
+            payload = {"command": names.COMMAND_PATIENCE}
+            self.clock.at(max(when, self.clock.now) + late, self._bus.invoke, payload, when)
+        self._fault("wake", after=True)
 
     def mail(self, subject: str, body: str) -> None:
         self._fault("mail")

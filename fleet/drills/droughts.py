@@ -15,7 +15,7 @@ class Droughts:
 
     patience_seconds: float
     late_seconds: list[float] = field(default_factory=list)  # each failover: how long after patience ran out
-    early: int = 0  # failovers before patience ran out
+    early: int = 0  # failovers before patience ran out, or with a successor on its way
     answered: int = 0  # droughts that the market ended within patience
     missed: int = 0  # droughts that outlasted patience by a minute and more without a failover
     bridges: int = 0  # the lever went to on-demand while a box served
@@ -56,3 +56,5 @@ class Droughts:
             self._since = None
         elif self._serving:
             self.bridges += 1
+        else:
+            self.early += 1

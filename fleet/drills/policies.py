@@ -108,4 +108,5 @@ def named(name: str) -> Policy:
 
 def without_valve(settings: Settings) -> Settings:
     """The same fleet with the valve off, so that no policy looks good by pinning."""
-    return replace(settings, watchdog=replace(settings.watchdog, valve_failovers=10**9))
+    watchdog = replace(settings.watchdog, valve_failovers=10**9)
+    return replace(settings, watchdog=watchdog, bridge=replace(settings.bridge, valve_failovers=10**9))

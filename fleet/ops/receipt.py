@@ -34,7 +34,7 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
         "alarm": [{"at": _text(e.at), "state": e.fields["state"]} for e in log if e.kind == "alarm"],
         "scan": {
             "first": next((_text(e.at) for e in decisions if _wake(e) == "scan"), None),
-            "every_seconds": settings.watchdog.scan_seconds,
+            "every_seconds": settings.scan_seconds,
             "scores": list(_scores(decisions)),
         },
         "outcome": _outcome(decisions, log),

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from fleet.settings import Settings
 from lambdas.watchdog import mail
 from lambdas.watchdog.cloud import Cloud, CloudError, GoneError, RefreshActiveError
-from lambdas.watchdog.policy import Action, Decision
+from lambdas.watchdog.decision import Action, Decision
 from lambdas.watchdog.state import Kind, State
 from lambdas.watchdog.world import World
 
@@ -35,6 +35,8 @@ def act(
         state = _settle(state, cloud, settings, send_mail=not decision.leads_on)
     if decision.suspend_rebalance:
         cloud.suspend("AZRebalance")
+    if decision.wake_at:
+        cloud.wake(decision.wake_at)
     if decision.problem:
         raise CloudError(decision.problem)
     return state
@@ -66,6 +68,9 @@ def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: S
             if any(refresh.active and refresh.id == state.refresh_id for refresh in cloud.refreshes()):
                 _unless_gone(cloud.cancel_refresh)
             state = replace(state, refresh_id=None)
+    if kind is Kind.LIMITED:  # launch-first would keep it, and pay for it, until spot sells
+        for surplus in world.alive_by_purchase[1][settings.capacity.on_demand_base :]:
+            _unless_gone(cloud.end_box, surplus.id)
     if kind is Kind.BOOT_LOOP and "Launch" not in group.suspended:
         cloud.suspend("Launch")
     if kind is Kind.ARMED and "Launch" in group.suspended:

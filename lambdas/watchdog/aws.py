@@ -5,6 +5,8 @@ used. No call is begun that could outlast the function: a record of a failure is
 """
 
 import functools
+import json
+import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +23,7 @@ from lambdas.watchdog.cloud import (
     BusyError,
     CloudError,
     DeniedError,
+    ExistsError,
     GoneError,
     Group,
     Instance,
@@ -46,6 +49,7 @@ KINDS: dict[str, type[CloudError]] = {
     "ScalingActivityInProgress": BusyError,
     "ResourceContention": BusyError,
     "InstanceRefreshInProgress": RefreshActiveError,
+    "ExecutionAlreadyExists": ExistsError,
     "ActiveInstanceRefreshNotFound": GoneError,
     "TargetGroupNotFound": GoneError,
     "NotFound": GoneError,
@@ -173,6 +177,18 @@ class AwsCloud:
             InstanceId=box_id,
             ShouldDecrementDesiredCapacity=False,
         )
+
+    def wake(self, at: datetime) -> None:
+        try:
+            self._call(
+                "stepfunctions",
+                "start_execution",
+                stateMachineArn=os.environ[names.ENV_CLOCK_ARN],
+                name=f"{at:%Y-%m-%dT%H-%M-%SZ}",
+                input=json.dumps({"at": f"{at:%Y-%m-%dT%H:%M:%SZ}"}),
+            )
+        except ExistsError:
+            return  # this clock runs already
 
     def mail(self, subject: str, body: str) -> None:
         self._call("sns", "publish", TopicArn=self._topic, Subject=subject, Message=body)

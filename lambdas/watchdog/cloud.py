@@ -9,6 +9,7 @@ failures.
       DeniedError               the role lacks a grant: the one that pages
       GoneError                 the thing asked about does not exist
       BusyError                 ScalingActivityInProgress, ResourceContention
+      ExistsError               what was asked for is there already
       RefreshActiveError        an instance refresh stands in the way
 """
 
@@ -31,6 +32,10 @@ class DeniedError(CloudError):
 
 class GoneError(CloudError):
     """What the call names does not exist."""
+
+
+class ExistsError(CloudError):
+    """What the call would make exists."""
 
 
 class BusyError(CloudError):
@@ -151,5 +156,8 @@ class Cloud(Protocol):
 
     def end_box(self, box_id: str) -> None:
         """TerminateInstanceInAutoScalingGroup without decrement: the group replaces it. GoneError if it is gone."""
+
+    def wake(self, at: datetime) -> None:
+        """Have the watchdog woken with the patience command at that time; asked twice for one time, it is once."""
 
     def mail(self, subject: str, body: str) -> None: ...

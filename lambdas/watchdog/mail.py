@@ -24,6 +24,18 @@ TEXTS = {
         "Nothing. The watchdog goes back to spot by itself once the market has recovered.",
         spot=False,
     ),
+    Kind.BRIDGED: Text(
+        "on-demand ahead of a loss",
+        "AWS warned that the only serving spot box may go, so the watchdog puts an on-demand box in its place.",
+        "Nothing. The box serves until its successor does; the fleet goes back to spot once the market is calm.",
+        spot=False,
+    ),
+    Kind.LIMITED: Text(
+        "on-demand hours of the day used up",
+        "The day's limit of on-demand hours is reached: the on-demand box ends, and the fleet waits for spot.",
+        "Raise watchdog.on_demand_hours_per_day if callers should not wait. It counts anew from midnight UTC.",
+        spot=True,
+    ),
     Kind.REARMED: Text(
         "back on spot",
         "The market recovered. A spot box serves and the on-demand box leaves.",

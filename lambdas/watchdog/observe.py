@@ -12,6 +12,8 @@ from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import Mode, State, loads
 from lambdas.watchdog.world import World
 
+MARKET_EVENTS = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.REBALANCE, Wake.TERMINATED, Wake.PATIENCE}
+
 
 class Need(Flag):
     """What a decision looks at, beyond the two parameters."""
@@ -32,6 +34,8 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     text, lever = cloud.parameters()
     state, world = _known(text, signal), World(lever=lever)
     needs = _needs(signal, state)
+    if settings.policy == "bridge" and state.armed and signal.wake in MARKET_EVENTS:
+        needs |= Need.GROUP | Need.BOXES | Need.DEPLOY
     if Need.ALARM in needs:
         world = replace(world, alarm=cloud.alarm())
         if signal.wake is Wake.ALARM_LIT and not world.lit and not state.unfinished:
@@ -45,6 +49,12 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     if Need.DEPLOY in needs:
         world = replace(world, deploying=cloud.stack_in_progress())
     return state, _further(signal, world, state, needs, cloud, settings, now)
+
+
+def _wants_scores(signal: Signal, state: State, settings: Settings, now: datetime) -> bool:
+    if signal.wake is Wake.PATIENCE:
+        return state.armed and state.evidence.warned_at is not None
+    return signal.wake is Wake.SCAN and policy.wants_scores(state, settings, now)
 
 
 def _known(text: str | None, signal: Signal) -> State:
@@ -61,7 +71,7 @@ def _further(
     try:
         if Need.REFRESHES in needs:
             world = replace(world, refreshes=cloud.refreshes())
-        if signal.wake is Wake.SCAN and policy.wants_scores(state, settings, now):
+        if _wants_scores(signal, state, settings, now):
             zones = cloud.zone_ids()
             ours = {zones[name] for name in world.seen_group.zones if name in zones}
             world = replace(world, scores={zone: score for zone, score in cloud.scores().items() if zone in ours})
@@ -86,7 +96,7 @@ def _needs(signal: Signal, state: State) -> Need:
             return Need.GROUP | Need.BOXES | Need.DEPLOY
         case Wake.PROBE:
             return Need.GROUP | Need.DEPLOY | Need.REFRESHES
-        case Wake.IGNORED:
+        case Wake.IGNORED | Wake.PATIENCE:
             return Need.NOTHING
         case _:
             assert_never(signal.wake)

@@ -3,56 +3,20 @@
 Nothing here calls AWS or reads a clock. The reason of a decision becomes the log line and the mail.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import assert_never
 
 from fleet import names
 from fleet.settings import Settings
+from lambdas.watchdog import bridge
 from lambdas.watchdog.cloud import Alarm
+from lambdas.watchdog.decision import Action, Decision, recorded, transition
 from lambdas.watchdog.signals import Signal, Wake
-from lambdas.watchdog.state import Kind, Mode, State, Transition
+from lambdas.watchdog.state import HOURS_OF_A_DAY, Kind, Mode, State, Transition
 from lambdas.watchdog.world import World
 
 NO_ALARM = "the alarm does not exist, so nothing wakes the watchdog: deploy again"
-
-
-class Action(StrEnum):
-    """What one decision comes to."""
-
-    IGNORED = "ignored"  # not for this watchdog
-    RECORDED = "recorded"  # noted, perhaps remembered; a later policy may act on it
-    NOTHING = "nothing"  # the work is done, or there is none
-    SKIPPED = "skipped"  # a failover that a guard holds back; the scan tries again
-    REFUSED = "refused"  # something else that a rule holds back
-    TRANSITION = "transition"  # `Decision.state` says which
-    FINISH = "finish"  # the transition that an earlier invocation began
-    REFRESH = "refresh"  # the re-arm's roll, once the lever is down
-    PROBE = "probe"
-
-
-@dataclass(frozen=True)
-class Decision:
-    """`state` is written before anything else is done; None leaves it as it is."""
-
-    action: Action
-    reason: str
-    detail: str = ""
-    state: State | None = None
-    suspend_rebalance: bool = False
-    problem: str = ""  # raised once everything else is done
-
-    @property
-    def leads_on(self) -> bool:
-        """Whether the same invocation looks and decides again: after a finish, and after the re-arm's flip."""
-        return self.action is Action.FINISH or self.name == Kind.REARM
-
-    @property
-    def name(self) -> str:
-        """For the record: the transition's kind, or the action."""
-        unfinished = self.state.unfinished if self.state and self.action is Action.TRANSITION else None
-        return str(unfinished.kind if unfinished else self.action)
 
 
 def decide(signal: Signal, world: World, state: State | None, settings: Settings, now: datetime) -> Decision:
@@ -62,7 +26,15 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
         return Decision(Action.IGNORED, signal.detail)
     if state.unfinished:
         return _finish(state.unfinished, signal, world, state, settings, now)
-    decision = _decide(signal, world, state, settings, now)
+    if settings.policy == "bridge":
+        learned = bridge.learn(signal, world, state, settings, now)
+        decision = bridge.react(signal, world, learned, settings, now) or _decide(signal, world, learned, settings, now)
+        if learned != state and decision.action is not Action.IGNORED:
+            decision = replace(decision, state=decision.state or learned)
+    else:
+        decision = _decide(signal, world, state, settings, now)
+    if settings.watchdog.on_demand_hours_per_day < HOURS_OF_A_DAY and (decision.state or signal.wake is Wake.SCAN):
+        decision = replace(decision, state=(decision.state or state).metered(state, now))
     return replace(decision, problem=decision.problem or world.unread)
 
 
@@ -77,10 +49,12 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
         case Wake.LAUNCH_FAILED:
             return _launch_failed(signal, world, state, settings, now)
         case Wake.ALARM_OK | Wake.TERMINATED | Wake.REFRESH_ENDED:
-            return _advance(world, state, settings, now) or _recorded(signal)
+            return _advance(world, state, settings, now) or recorded(signal)
         case Wake.INTERRUPTION | Wake.REBALANCE:
             ours = any(box.id == signal.box for box in world.seen_group.boxes)
-            return _recorded(signal) if ours else Decision(Action.IGNORED, f"{signal.box} is not of this fleet")
+            return recorded(signal) if ours else Decision(Action.IGNORED, f"{signal.box} is not of this fleet")
+        case Wake.PATIENCE:
+            return Decision(Action.NOTHING, "no drought")
         case Wake.PIN:
             return _pin(signal, state, now)
         case Wake.ARM:
@@ -103,10 +77,10 @@ def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Dec
         return Decision(Action.SKIPPED, NO_ALARM, problem=NO_ALARM)
     if skip := _guard(world.alarm, world, state, settings, now):
         return skip
-    history = (*_recent_failovers(state, settings, now), now)
+    history = (*state.recent_failovers(settings, now), now)
     new = replace(state, mode=Mode.FAILOVER, since=now, failovers=history, cooldown_from=now, streak=0, rearm_from=None)
     why = f"no healthy target, alarm lit for {_seconds(now - world.alarm.since)} s"
-    return _transition(new, Kind.FAILOVER, now, why + (", during a re-arm" if state.rearm_from else ""))
+    return transition(new, Kind.FAILOVER, now, why + (", during a re-arm" if state.rearm_from else ""))
 
 
 def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
@@ -125,6 +99,8 @@ def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: da
         return Decision(Action.SKIPPED, f"failover skipped: the re-arm is the recovery in progress, {numbers}")
     if world.healthy:
         return Decision(Action.SKIPPED, f"failover skipped: {', '.join(world.healthy)} answers now")
+    if spent := state.on_demand_spent(settings, now):
+        return Decision(Action.SKIPPED, f"failover skipped: {spent}")
     if world.deploying and not capped:
         return Decision(Action.SKIPPED, f"failover skipped: a deploy is in progress, {numbers}")
     return None
@@ -162,22 +138,27 @@ def _scan_mode(world: World, state: State, settings: Settings, now: datetime) ->
     if not world.agrees(state.expected_lever):
         if busy := _busy(world, ours=state.refresh_id):
             return Decision(Action.REFUSED, f"{_disagreement(world, state)}; repaired later: {busy}")
-        return _transition(state, Kind.REPAIRED, now, _disagreement(world, state))
+        return transition(state, Kind.REPAIRED, now, _disagreement(world, state))
     if standing:
         return standing[0]
     if state.armed:
         return Decision(Action.NOTHING, f"{state.mode}; nothing to do")
+    if spent := state.on_demand_spent(settings, now):
+        new = replace(state, mode=Mode.ARMED, since=now, cooldown_from=None, streak=0)
+        return transition(new, Kind.LIMITED, now, spent)
     return _rearm(world, state, settings, now)
 
 
 def _rearm(world: World, state: State, settings: Settings, now: datetime) -> Decision:
     """On-demand after a failover: valve, cooldown, streak, then back to spot."""
     limits = settings.watchdog
-    if len(recent := _recent_failovers(state, settings, now)) >= limits.valve_failovers:
+    if len(recent := state.recent_failovers(settings, now)) >= settings.valve_failovers:
         new = replace(state, mode=Mode.PINNED, since=now, streak=0)
-        return _transition(
-            new, Kind.GAVE_UP, now, f"{len(recent)} failovers in {limits.valve_window_seconds // 3600} h"
-        )
+        return transition(new, Kind.GAVE_UP, now, f"{len(recent)} failovers in {limits.valve_window_seconds // 3600} h")
+    if settings.policy == "bridge":
+        if state.scored_at and _just_scored(state, settings, now):
+            return Decision(Action.REFUSED, f"{_seconds(now - state.scored_at)} s since the last reading of the market")
+        return bridge.back(world, state, settings, _busy_for_rearm(world), now)
     if state.cooldown_from and _cooling(state, settings, now):
         cause = "failover" if state.cooldown_from in state.failovers else "the re-arm fell back"
         elapsed = _seconds(now - state.cooldown_from)
@@ -194,12 +175,10 @@ def _rearm(world: World, state: State, settings: Settings, now: datetime) -> Dec
     streak = min(state.streak + 1, limits.rearm_streak) if score >= limits.rearm_score else 0
     new = replace(state, streak=streak, scored_at=now)
     numbers = f"score {score} in {zone} ({limits.rearm_score} needed), streak {streak} of {limits.rearm_streak}"
-    busy = _busy(world)
-    if "Launch" in world.seen_group.suspended:
-        busy = "Launch is suspended; arm resumes it"
+    busy = _busy_for_rearm(world)
     if streak < limits.rearm_streak or busy:
         return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
-    return _transition(replace(new, streak=0, rearm_from=now, since=now), Kind.REARM, now, numbers)
+    return transition(replace(new, streak=0, rearm_from=now, since=now), Kind.REARM, now, numbers)
 
 
 def _advance(world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
@@ -214,12 +193,12 @@ def _advance(world: World, state: State, settings: Settings, now: datetime) -> D
     launching = len(spot) > len(serving)
     if serving and not old:
         new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None)
-        return _transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
+        return transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
     failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
     if failed or elapsed >= limits.rearm_timeout_seconds:
         new = replace(known, since=now, rearm_from=None, streak=0, cooldown_from=now)
         why = failed[0] if failed else f"no spot box took over in {elapsed} s, limit {limits.rearm_timeout_seconds} s"
-        return _transition(new, Kind.FELL_BACK, now, why)
+        return transition(new, Kind.FELL_BACK, now, why)
     enough = len(spot) >= world.seen_group.desired - settings.capacity.on_demand_base  # the group replaces unasked
     if old and not (enough or launching or known.refresh_id or _busy(world)):
         return Decision(Action.REFRESH, f"roll {len(old)} on-demand, launch first")
@@ -245,13 +224,13 @@ def _launched(signal: Signal, world: World, state: State, settings: Settings, no
         abandoned=tuple((box, when) for box, when in state.abandoned if when > at),
         dry_at=None if state.dry_at and state.dry_at <= at else state.dry_at,
     )
-    step = _advance(world, new, settings, now) or _recorded(signal)
+    step = _advance(world, new, settings, now) or recorded(signal)
     return step if step.state or new == state else replace(step, state=new)
 
 
 def _launch_failed(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
     at, group, limit = signal.at or now, world.seen_group, settings.watchdog.boot_loop_launches
-    noted = _recorded(signal)
+    noted = recorded(signal)
     if state.launched_at and at <= state.launched_at:
         return noted
     if signal.abandoned:
@@ -260,12 +239,12 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
         if new == state:
             return noted
         if len(new.abandoned) >= limit and "Launch" not in group.suspended:
-            return _transition(new, Kind.BOOT_LOOP, now, f"{limit} launches running were abandoned")
+            return transition(new, Kind.BOOT_LOOP, now, f"{limit} launches running were abandoned")
         return replace(noted, state=new)
     ours = signal.began and (state.since is None or signal.began > state.since)  # event times are cut to seconds
     short = len(world.alive) < group.desired and group.on_demand_percentage == 100 == state.expected_lever
     if ours and short and state.dry_at is None:
-        return _transition(replace(state, dry_at=at), Kind.DRY, now, signal.detail)
+        return transition(replace(state, dry_at=at), Kind.DRY, now, signal.detail)
     return noted
 
 
@@ -276,7 +255,7 @@ def _pin(signal: Signal, state: State, now: datetime) -> Decision:
     if state.mode is Mode.PINNED:
         return Decision(Action.NOTHING, "already pinned")
     new = replace(state, mode=Mode.PINNED, since=now, rearm_from=None, streak=0)
-    return _transition(new, Kind.PINNED, now, _by(signal))
+    return transition(new, Kind.PINNED, now, _by(signal))
 
 
 def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
@@ -285,13 +264,13 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
     if state.armed:
         if not stopped:
             return Decision(Action.NOTHING, "a re-arm is under way" if state.rearm_from else f"already {state.mode}")
-        return _transition(replace(state, abandoned=()), Kind.ARMED, now, _by(signal))
+        return transition(replace(state, abandoned=()), Kind.ARMED, now, _by(signal))
     if state.mode is Mode.FAILOVER and not (stopped or state.failovers or state.cooldown_from):
         return Decision(Action.NOTHING, "armed already: the next good scores re-arm")
     new = replace(
         state, mode=Mode.FAILOVER, since=now, failovers=(), cooldown_from=None, streak=0, scored_at=None, abandoned=()
     )
-    return _transition(new, Kind.ARMED, now, _by(signal))
+    return transition(new, Kind.ARMED, now, _by(signal))
 
 
 def _probe(world: World) -> Decision:
@@ -305,8 +284,9 @@ def _probe(world: World) -> Decision:
 
 def wants_scores(state: State, settings: Settings, now: datetime) -> bool:
     """Whether a scan gets as far as the placement score."""
-    waits = _cooling(state, settings, now) or _just_scored(state, settings, now)
-    valve = len(_recent_failovers(state, settings, now)) >= settings.watchdog.valve_failovers
+    cools = settings.policy == "alarm" and _cooling(state, settings, now)
+    waits = cools or _just_scored(state, settings, now)
+    valve = len(state.recent_failovers(settings, now)) >= settings.valve_failovers
     return state.mode is Mode.FAILOVER and not (state.armed or state.unfinished or waits or valve)
 
 
@@ -316,12 +296,7 @@ def _cooling(state: State, settings: Settings, now: datetime) -> bool:
 
 def _just_scored(state: State, settings: Settings, now: datetime) -> bool:
     """A repeated scan does not make a streak: scores count when they are at least half a scan apart."""
-    return state.scored_at is not None and _seconds(now - state.scored_at) < settings.watchdog.scan_seconds // 2
-
-
-def _recent_failovers(state: State, settings: Settings, now: datetime) -> tuple[datetime, ...]:
-    window = timedelta(seconds=settings.watchdog.valve_window_seconds)
-    return tuple(at for at in state.failovers if now - at <= window)
+    return state.scored_at is not None and _seconds(now - state.scored_at) < settings.scan_seconds // 2
 
 
 def _busy(world: World, *, ours: str | None = None) -> str:
@@ -332,16 +307,12 @@ def _busy(world: World, *, ours: str | None = None) -> str:
     return world.unread or next(iter(active), "")
 
 
+def _busy_for_rearm(world: World) -> str:
+    return "Launch is suspended; arm resumes it" if "Launch" in world.seen_group.suspended else _busy(world)
+
+
 def _disagreement(world: World, state: State) -> str:
     return f"parameter {world.lever}, group {world.percentage}: {state.mode} expects {state.expected_lever}"
-
-
-def _transition(state: State, kind: Kind, now: datetime, why: str) -> Decision:
-    return Decision(Action.TRANSITION, why, state=state.begin(kind, now, why))
-
-
-def _recorded(signal: Signal) -> Decision:
-    return Decision(Action.RECORDED, " ".join(filter(None, [signal.wake, signal.box, signal.detail])))
 
 
 def _by(signal: Signal) -> str:

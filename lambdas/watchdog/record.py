@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from lambdas.watchdog.policy import Action, Decision
+from lambdas.watchdog.decision import Action, Decision
 from lambdas.watchdog.signals import Signal
 from lambdas.watchdog.state import State
 from lambdas.watchdog.world import World

@@ -23,6 +23,7 @@ class Wake(StrEnum):
     PIN = "pin"
     ARM = "arm"
     PROBE = "probe"
+    PATIENCE = "patience"
     IGNORED = "ignored"
 
 
@@ -43,7 +44,13 @@ class Signal:
         return self.wake is Wake.LAUNCH_FAILED and bool(self.box) and "abandon" in self.detail.lower()
 
 
-COMMANDS = {"scan": Wake.SCAN, "pin": Wake.PIN, "arm": Wake.ARM, "probe": Wake.PROBE}
+COMMANDS = {
+    "scan": Wake.SCAN,
+    "pin": Wake.PIN,
+    "arm": Wake.ARM,
+    "probe": Wake.PROBE,
+    names.COMMAND_PATIENCE: Wake.PATIENCE,
+}
 
 GROUP_EVENTS = {
     "EC2 Instance Launch Successful": Wake.LAUNCHED,

@@ -4,17 +4,19 @@ A text that this version cannot read completely (damaged, newer, absent) is neve
 """
 
 import json
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self
 
+from fleet.settings import Settings
 from lambdas.watchdog.signals import one_line
 
 VERSION = 1
 LIMIT_BYTES = 4096  # of a standard SSM parameter
 WHY_BYTES = 160  # of a transition's reason, which may quote an operator
 OWED_MAILS = 5  # while SNS is down; past it the oldest is dropped, its decision record remains
+HOURS_OF_A_DAY = 24
 
 
 class StateError(Exception):
@@ -42,6 +44,8 @@ class Kind(StrEnum):
     REPAIRED = "repaired"
     BOOT_LOOP = "boot-loop"
     DRY = "on-demand-dry"
+    BRIDGED = "bridged"
+    LIMITED = "on-demand-limit"
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,20 @@ class Transition:
     kind: Kind
     at: datetime
     why: str
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the bridge policy remembers of the market."""
+
+    drought_at: datetime | None = None  # first launch that failed with nothing serving and nothing on its way
+    noticed: tuple[str, ...] = ()  # the last boxes with an interruption notice
+    calm_seconds: int = 0  # how long spot has sold, less what flickers cost
+    selling: tuple[str, ...] = ()  # zone ids that sold at the last reading
+    bar_seconds: int = 0  # calm that a return needs; 0: as set
+    warned: str = ""  # the last box with a rebalance recommendation
+    warned_at: datetime | None = None  # when, until it is decided on
+    idle_warnings: int = 0  # bridges running whose box had no notice in the end
 
 
 @dataclass(frozen=True)
@@ -68,6 +86,9 @@ class State:
     launched_at: datetime | None = None  # last launch that reached service
     abandoned: tuple[tuple[str, datetime], ...] = ()  # boxes given up by their launch hook since then
     dry_at: datetime | None = None  # first on-demand launch refused since then
+    evidence: Evidence = Evidence()
+    metered_at: datetime | None = None  # on-demand hours are counted up to here; only where the day has a limit
+    metered_seconds: int = 0  # of that day
     unfinished: Transition | None = None
     owed: tuple[Transition, ...] = ()  # mails
 
@@ -80,6 +101,33 @@ class State:
     def expected_lever(self) -> int:
         """On-demand percentage that parameter and group should show."""
         return 0 if self.armed else 100
+
+    def recent_failovers(self, settings: Settings, now: datetime) -> tuple[datetime, ...]:
+        """Those that the valve counts."""
+        window = timedelta(seconds=settings.watchdog.valve_window_seconds)
+        return tuple(at for at in self.failovers if now - at <= window)
+
+    def on_demand_seconds(self, now: datetime) -> int:
+        """On-demand time of this UTC day so far, from failover to the end of the re-arm."""
+        if self.metered_at is None:
+            return 0
+        midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+        before = self.metered_seconds if self.metered_at >= midnight else 0
+        runs = self.mode is Mode.FAILOVER
+        return before + (int((now - max(self.metered_at, midnight)).total_seconds()) if runs else 0)
+
+    def metered(self, before: Self, now: datetime) -> Self:
+        """This state, which follows `before`, with the day's on-demand time brought up to now."""
+        if Mode.FAILOVER not in {self.mode, before.mode}:
+            return self
+        return replace(self, metered_at=now, metered_seconds=before.on_demand_seconds(now))
+
+    def on_demand_spent(self, settings: Settings, now: datetime) -> str:
+        """Why no on-demand box may run for the rest of the UTC day; empty: one may."""
+        hours, used = settings.watchdog.on_demand_hours_per_day, self.on_demand_seconds(now)
+        if hours >= HOURS_OF_A_DAY or used < hours * 3600:
+            return ""
+        return f"{used / 3600:.1f} h on-demand today, limit {hours} h"
 
     def begin(self, kind: Kind, at: datetime, why: str) -> Self:
         """This state with a transition to carry out, and its mail owed."""
@@ -102,6 +150,9 @@ class State:
             "launched_at": _text(self.launched_at),
             "abandoned": {box: _text(at) for box, at in self.abandoned},
             "dry_at": _text(self.dry_at),
+            "evidence": _plain(self.evidence),
+            "metered_at": _text(self.metered_at),
+            "metered_seconds": self.metered_seconds,
             "unfinished": self.unfinished and _raw(self.unfinished),
             "owed": [_raw(mail) for mail in self.owed],
         }
@@ -124,6 +175,8 @@ def loads(text: str | None) -> State:
             failovers=tuple(map(_time, raw.pop("failovers", ()))),
             streak=int(raw.pop("streak", 0)),
             refresh_id=raw.pop("refresh_id", None),
+            evidence=_evidence(raw.pop("evidence", {})),
+            metered_seconds=int(raw.pop("metered_seconds", 0)),
             abandoned=tuple((box, _time(at)) for box, at in raw.pop("abandoned", {}).items()),
             unfinished=_transition(unfinished) if (unfinished := raw.pop("unfinished", None)) else None,
             owed=tuple(map(_transition, raw.pop("owed", ()))),
@@ -131,6 +184,21 @@ def loads(text: str | None) -> State:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StateError(f"the state cannot be read ({type(error).__name__}: {error})") from error
+
+
+def _plain(evidence: Evidence) -> dict[str, Any]:
+    raw = {
+        **asdict(evidence),
+        "drought_at": _text(evidence.drought_at),
+        "warned_at": _text(evidence.warned_at),
+    }
+    return {key: value for key, value in raw.items() if value}
+
+
+def _evidence(raw: dict[str, Any]) -> Evidence:
+    known: dict[str, Any] = {key: _time(raw.pop(key)) for key in ("drought_at", "warned_at") if key in raw}
+    known |= {key: tuple(raw.pop(key)) for key in ("noticed", "selling") if key in raw}
+    return Evidence(**known, **raw)
 
 
 def _text(at: datetime | None) -> str | None:

@@ -80,6 +80,11 @@ class World:
                 return f"the group never served and is {age:.0f} s old, cold boot {budget} s"
         return ""
 
+    def coming(self, noticed: tuple[str, ...], settings: Settings, now: datetime) -> bool:
+        """Whether a box is on its way: launching, without a notice and not held for longer than grace."""
+        lost = {*noticed, *self.overdue(settings, now)}
+        return any(box.lifecycle in LAUNCHING and box.id not in lost for box in self.alive)
+
     def overdue(self, settings: Settings, now: datetime) -> tuple[str, ...]:
         """Boxes held by their launch hook for longer than grace, which do not answer."""
         grace = timedelta(seconds=settings.watchdog.grace_seconds)

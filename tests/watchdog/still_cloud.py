@@ -195,5 +195,8 @@ class StillCloud:
         rest = tuple(box for box in self.live_group.boxes if box.id != box_id)
         self._did(f"end_box {box_id}", lambda: self._regroup(boxes=rest))
 
+    def wake(self, at: datetime) -> None:
+        self._did(f"wake {at:%H:%M:%S}", lambda: None)
+
     def mail(self, subject: str, body: str) -> None:
         self._did("mail", lambda: self.mails.append((subject, body)))

@@ -17,6 +17,7 @@ from fleet.drills.behaviour import Behaviour, Boots, Events, Scores
 from fleet.drills.cloud import Fault, SimulatedCloud
 from fleet.drills.market import PLENTY, Market, Step, pool
 from fleet.events import Event
+from fleet.settings import Policy
 from lambdas.watchdog.cloud import BusyError, CloudError, DeniedError, RefreshActiveError, ThrottledError
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.mail import TEXTS
@@ -32,7 +33,7 @@ POOLS = (pool("g6.xlarge"), pool("g5.xlarge", "us-east-2b"))
 CALLS = [
     "parameters", "put_state", "put_lever", "alarm", "group", "instances", "target_health", "stack_in_progress",
     "refreshes", "zone_ids", "scores", "flip", "suspend", "resume", "start_refresh", "cancel_refresh", "end_box",
-    "mail",
+    "mail", "wake",
 ]  # fmt: skip
 TAKES_EFFECT = {
     "put_state",
@@ -44,6 +45,7 @@ TAKES_EFFECT = {
     "cancel_refresh",
     "end_box",
     "mail",
+    "wake",
 }
 
 
@@ -66,6 +68,8 @@ class Watched(SimulatedCloud):
 
 class Fleet(RuleBasedStateMachine):
     """One fleet's life. What the model remembers is what a sceptical onlooker would write down."""
+
+    policy: Policy = "alarm"
 
     @initialize(
         supply=st.lists(st.tuples(st.floats(0.05, 9), st.sampled_from([0, 0, 1, PLENTY])), max_size=14),
@@ -96,7 +100,9 @@ class Fleet(RuleBasedStateMachine):
             scores=Scores(wrong_share=wrong),
             replaces_wrong_kind=replaces,
         )
-        self.settings = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=size, max=size + 1))
+        self.settings = replace(
+            SETTINGS, policy=self.policy, capacity=replace(SETTINGS.capacity, min=size, max=size + 1)
+        )
         self.log: list[Event] = []
         self.cloud = Watched(
             market, settings=self.settings, behaviour=behaviour, seed=seed, emit=self._logged,
@@ -148,6 +154,8 @@ class Fleet(RuleBasedStateMachine):
         self.state_now = new
         if new.unfinished and new.unfinished != old.unfinished:
             self._transition(new.unfinished.kind, new)
+            if new.unfinished.kind in {Kind.FAILOVER, Kind.BRIDGED}:
+                assert old.armed, "went to on-demand twice"
         self.mails_dropped |= len(new.owed) >= OWED_MAILS
         if old.mode is Mode.PINNED and new.mode is not Mode.PINNED:
             assert self.command == "arm", "pinned ended by itself"
@@ -158,7 +166,7 @@ class Fleet(RuleBasedStateMachine):
             waited = self.cooling_from is None or self.now - self.cooling_from >= timedelta(
                 seconds=LIMITS.cooldown_seconds - 1
             )
-            assert waited, "re-armed inside the cooldown"
+            assert waited or self.policy == "bridge", "re-armed inside the cooldown"
             return
         self.began[f"[llm] {TEXTS[kind].subject}", f"{state.unfinished.at:%Y-%m-%d %H:%M:%S} UTC"] += 1
         if kind in {Kind.FAILOVER, Kind.FELL_BACK}:
@@ -289,7 +297,13 @@ class Fleet(RuleBasedStateMachine):
             assert self.mails == self.began, "more than one mail for a transition"
 
 
-Fleet.TestCase.settings = settings(
-    max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
-)
+class Bridging(Fleet):
+    """The same life under the bridge policy: whatever its events do, the alarm path holds and nothing is done twice."""
+
+    policy = "bridge"
+
+
+LIVES = settings(max_examples=40, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck))
+Fleet.TestCase.settings = Bridging.TestCase.settings = LIVES
 TestFleet = Fleet.TestCase
+TestBridging = Bridging.TestCase

@@ -80,8 +80,8 @@ def test_events_of_another_fleet_are_ignored(name: str) -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        ({"command": "explode"}, "unknown command 'explode'; known: scan, pin, arm, probe"),
-        ({"command": None}, "unknown command None; known: scan, pin, arm, probe"),
+        ({"command": "explode"}, "unknown command 'explode'; known: scan, pin, arm, probe, patience"),
+        ({"command": None}, "unknown command None; known: scan, pin, arm, probe, patience"),
         ({"command": ["scan"]}, "not an event of a known shape (TypeError: unhashable type: 'list')"),
         ({}, "not an event of a known shape (KeyError: 'source')"),
         (None, "not an event of a known shape (TypeError: argument of type 'NoneType' is not iterable)"),

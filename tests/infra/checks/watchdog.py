@@ -73,7 +73,7 @@ def launches_terminations_and_refreshes_of_the_group_wake_the_watchdog(t: Templa
 @check
 def scan_is_another_input_of_the_same_function(t: Templates, s: Settings) -> None:
     (scan,) = [rule for rule in rules_of(t) if "ScheduleExpression" in rule]
-    assert scan["ScheduleExpression"] == f"rate({s.watchdog.scan_seconds // 60} minutes)"
+    assert scan["ScheduleExpression"] == f"rate({s.scan_seconds // 60} minutes)"
     (target,) = scan["Targets"]
     assert target["Arn"] == "<Watchdog.Arn>"
     assert json.loads(target["Input"]) == {"command": "scan"}

@@ -1,0 +1,158 @@
+"""The bridge policy, beside the specified one and as pure: on-demand runs as long as it is needed, no longer.
+
+Out: in a drought once patience has run out, and ahead of a loss when AWS warns of one while spot can be bought back.
+Back: when spot has sold for longer than the bar. Boxes that die young raise the bar, boxes that live long lower it.
+The alarm path of `policy` stays underneath: it still acts if every event that this one lives on is lost.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from fleet.settings import Settings
+from lambdas.watchdog.decision import Action, Decision, transition
+from lambdas.watchdog.signals import Signal, Wake
+from lambdas.watchdog.state import Evidence, Kind, Mode, State
+from lambdas.watchdog.world import World
+
+TELLS_OF_DROUGHT = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.TERMINATED, Wake.PATIENCE, Wake.SCAN}
+CUT_OFF = timedelta(seconds=1)  # an event's time has no fraction: patience must not run out early for that
+WARNING_SETTLES = timedelta(seconds=10)  # a notice that came with the warning has shut the box's gate by then
+DRY_KEEPS = 0.25  # of the calm, at a reading without supply: one may be an error of the score, two end it
+LATE_EVENT_SECONDS = 15  # an event that comes later than this tells of the past: patience runs from its arrival
+REMEMBERED_NOTICES = 4  # boxes with two minutes to live: more than the group may run at once on one lever
+BAR_ROSE_BY = 1.5  # a box that dies at once; one that lives for `steady_seconds` leaves the bar as it is
+
+
+def learn(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> State:
+    """The state with what this signal and this look at the world say of the market."""
+    seen = state.evidence
+    match signal.wake:
+        case Wake.INTERRUPTION if signal.box not in seen.noticed:
+            noticed = (*seen.noticed, signal.box)[-REMEMBERED_NOTICES:]
+            idle = 0 if signal.box == seen.warned else seen.idle_warnings
+            seen = replace(seen, noticed=noticed, idle_warnings=idle)
+            if signal.box in world.instances and signal.box in world.health:
+                lived = (now - world.instances[signal.box].launched_at).total_seconds()
+                seen = replace(seen, bar_seconds=_bar_after(lived, seen, settings))
+        case Wake.REBALANCE:
+            seen = replace(seen, warned=signal.box, warned_at=now)
+    if serving(world, seen) or world.coming(seen.noticed, settings, now):
+        seen = replace(seen, drought_at=None)
+    elif signal.wake is Wake.LAUNCH_FAILED and not signal.abandoned and state.armed and seen.drought_at is None:
+        began = signal.began or now
+        late = now - began > timedelta(seconds=LATE_EVENT_SECONDS)
+        seen = replace(seen, drought_at=now if late else began + CUT_OFF)
+    return state if seen == state.evidence else replace(state, evidence=seen)
+
+
+def react(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
+    """What this signal calls for, beyond the alarm path; `state` has learned it already. None: nothing."""
+    if not state.armed:
+        return None
+    if signal.wake in TELLS_OF_DROUGHT and state.evidence.drought_at:
+        return _drought(state.evidence.drought_at, world, state, settings, now)
+    if signal.wake is Wake.LAUNCH_FAILED and not signal.abandoned and _since_rearm(signal, state):
+        return _no_spot_to_return_to(signal, state, now)
+    if state.evidence.warned_at and not state.rearm_from and settings.bridge.on_warning:
+        return _warned(state.evidence.warned_at, signal, world, state, settings, now)
+    return None
+
+
+def _drought(since: datetime, world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    """No box serves, none is on its way, and launches have failed since then."""
+    patience = settings.bridge.patience_seconds
+    elapsed = int((now - since).total_seconds())
+    numbers = f"no box serves or is on its way, launches have failed for {elapsed} s, patience {patience} s"
+    if elapsed < patience:
+        return Decision(Action.WAITING, numbers, state=state, wake_at=since + timedelta(seconds=patience))
+    if world.deploying:
+        return Decision(Action.SKIPPED, f"failover skipped: a deploy is in progress; {numbers}", state=state)
+    if spent := state.on_demand_spent(settings, now):
+        return Decision(Action.SKIPPED, f"failover skipped: {spent}; {numbers}", state=state)
+    left = replace(state, failovers=(*state.recent_failovers(settings, now)[-settings.valve_failovers :], now))
+    return _out(left, Kind.FAILOVER, 0, now, numbers)
+
+
+def _warned(
+    at: datetime, signal: Signal, world: World, state: State, settings: Settings, now: datetime
+) -> Decision | None:
+    """A box that may go is given up for an on-demand one only if it is the last, and could be bought back."""
+    seen, limits, box = replace(state.evidence, warned_at=None), settings.bridge, state.evidence.warned
+    if signal.wake is Wake.REBALANCE:
+        return Decision(Action.WAITING, f"{box} may go", state=state, wake_at=at + WARNING_SETTLES)
+    if signal.wake is not Wake.PATIENCE or now < at + WARNING_SETTLES:
+        return None
+    state, sells = replace(state, evidence=seen), selling(world, settings)
+    if serving(world, seen) != {box} or box not in world.instances:
+        why = "it is not the only box that serves"
+    elif seen.idle_warnings >= limits.idle_warnings:
+        why = f"the last {seen.idle_warnings} warnings came to nothing"
+    elif not sells:
+        why = "spot sells nothing now, so the box could not be bought back"
+    elif world.deploying:
+        why = "a deploy is in progress"
+    elif spent := state.on_demand_spent(settings, now):
+        why = spent
+    else:
+        lived = int((now - world.instances[box].launched_at).total_seconds())
+        warned = replace(state, evidence=replace(seen, idle_warnings=seen.idle_warnings + 1, selling=sells))
+        reason = f"AWS warned that {box} may go; it was launched {lived} s ago"
+        return _out(warned, Kind.BRIDGED, min(seen.calm_seconds, bar(seen, settings)), now, reason)
+    return Decision(Action.REFUSED, f"the warning of {box} is left to the group: {why}", state=state)
+
+
+def _out(state: State, kind: Kind, calm_seconds: int, now: datetime, why: str) -> Decision:
+    seen = replace(state.evidence, drought_at=None, calm_seconds=calm_seconds)
+    left = replace(state, mode=Mode.FAILOVER, since=now, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
+    return transition(left, kind, now, why + (", during a re-arm" if state.rearm_from else ""))
+
+
+def _since_rearm(signal: Signal, state: State) -> bool:
+    return bool(state.rearm_from and signal.began and signal.began >= state.rearm_from)
+
+
+def _no_spot_to_return_to(signal: Signal, state: State, now: datetime) -> Decision:
+    """The on-demand box serves on; a launch that fails is the surest evidence that there is no supply."""
+    seen = replace(state.evidence, calm_seconds=0)
+    stayed = replace(state, since=now, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
+    return transition(stayed, Kind.FELL_BACK, now, f"spot launch failed: {signal.detail or 'no reason given'}")
+
+
+def back(world: World, state: State, settings: Settings, busy: str, now: datetime) -> Decision:
+    """A scan on on-demand: one more reading of the market, and back to spot once it has been calm for the bar."""
+    seen, sells, limits = state.evidence, selling(world, settings), settings.bridge
+    interval = now - max(filter(None, [state.scored_at, state.since]), default=now)
+    closed = set(seen.selling) - set(sells)
+    calm = seen.calm_seconds * (limits.keeps_percent / 100) ** len(closed)
+    calm = calm + min(interval.total_seconds(), settings.scan_seconds) if sells else calm * DRY_KEEPS
+    needed = bar(seen, settings)
+    calm = min(calm, needed)
+    new = replace(state, scored_at=now, evidence=replace(seen, calm_seconds=int(calm), selling=sells))
+    numbers = f"spot calm for {calm:.0f} s, bar {needed} s, sells in {', '.join(sells) or 'no zone'}"
+    serves = any(box.id in world.healthy for box in world.alive_by_purchase[1])
+    busy = busy or ("" if serves else "no on-demand box serves yet")
+    if calm < needed or not sells or busy:
+        return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
+    return transition(replace(new, rearm_from=now, since=now), Kind.REARM, now, numbers)
+
+
+def serving(world: World, seen: Evidence) -> set[str]:
+    """Targets that answer and have no notice: a noticed box shuts its gate within seconds."""
+    return set(world.healthy) - set(seen.noticed)
+
+
+def selling(world: World, settings: Settings) -> tuple[str, ...]:
+    """Zone ids whose placement score says that a launch would do."""
+    return tuple(sorted(zone for zone, score in world.scores.items() if score >= settings.watchdog.rearm_score))
+
+
+def bar(seen: Evidence, settings: Settings) -> int:
+    """Seconds of calm that a return to spot needs."""
+    return seen.bar_seconds or settings.bridge.bar_seconds
+
+
+def _bar_after(lived_seconds: float, seen: Evidence, settings: Settings) -> int:
+    """The bar once a spot box has died: half again as high if it died at once, lower the longer it lived."""
+    limits = settings.bridge
+    moved = bar(seen, settings) * BAR_ROSE_BY ** (1 - lived_seconds / limits.steady_seconds)
+    return int(min(max(moved, limits.bar_min_seconds), limits.bar_max_seconds))

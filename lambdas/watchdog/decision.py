@@ -1,0 +1,57 @@
+"""What a decision is: plain data that `policy` and `bridge` return and `act` carries out."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from lambdas.watchdog.signals import Signal
+from lambdas.watchdog.state import Kind, State
+
+
+class Action(StrEnum):
+    """What one decision comes to."""
+
+    IGNORED = "ignored"  # not for this watchdog
+    RECORDED = "recorded"  # noted, perhaps remembered
+    NOTHING = "nothing"  # the work is done, or there is none
+    WAITING = "waiting"  # a drought whose patience has not run out; the clock is set
+    SKIPPED = "skipped"  # a failover that a guard holds back; the scan tries again
+    REFUSED = "refused"  # something else that a rule holds back
+    TRANSITION = "transition"  # `Decision.state` says which
+    FINISH = "finish"  # the transition that an earlier invocation began
+    REFRESH = "refresh"  # the re-arm's roll, once the lever is down
+    PROBE = "probe"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`state` is written before anything else is done; None leaves it as it is."""
+
+    action: Action
+    reason: str
+    detail: str = ""
+    state: State | None = None
+    suspend_rebalance: bool = False
+    wake_at: datetime | None = None  # have this function woken then
+    problem: str = ""  # raised once everything else is done
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether the same invocation looks and decides again: after a finish, and after the re-arm's flip."""
+        return self.action is Action.FINISH or self.name == Kind.REARM
+
+    @property
+    def name(self) -> str:
+        """For the record: the transition's kind, or the action."""
+        unfinished = self.state.unfinished if self.state and self.action is Action.TRANSITION else None
+        return str(unfinished.kind if unfinished else self.action)
+
+
+def transition(state: State, kind: Kind, now: datetime, why: str) -> Decision:
+    """This state, with a transition to carry out."""
+    return Decision(Action.TRANSITION, why, state=state.begin(kind, now, why))
+
+
+def recorded(signal: Signal) -> Decision:
+    """The signal was noted."""
+    return Decision(Action.RECORDED, " ".join(filter(None, [signal.wake, signal.box, signal.detail])))

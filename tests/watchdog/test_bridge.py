@@ -1,0 +1,298 @@
+"""The bridge policy, decision by decision, through the real handler."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from fleet.settings import Settings
+from lambdas.watchdog.state import Evidence, Mode, State, loads
+from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
+
+BRIDGE = replace(SETTINGS, policy="bridge")
+LIMITS = BRIDGE.bridge
+BOX = "i-0aaaaaaaaaaaaaaa1"
+PATIENCE = {"command": "patience"}
+SCAN = {"command": "scan"}
+SELLS = {"use2-az1": 5, "use2-az2": 1}
+DRY = {"use2-az1": 1, "use2-az2": 1}
+
+
+def armed(settings: Settings = BRIDGE, **evidence: Any) -> StillCloud:
+    """On spot, nothing lit."""
+    cloud = StillCloud(settings=settings)
+    cloud.live_alarm = replace(cloud.live_alarm, state="OK")
+    cloud.set_state(State(Mode.ARMED, launched_at=ago(86400), evidence=Evidence(**evidence)))
+    return cloud
+
+
+def seen(cloud: StillCloud) -> Evidence:
+    return loads(cloud.state).evidence
+
+
+def failed(began: float = 0) -> dict[str, Any]:
+    raw = group_event("launch-no-capacity", at=ago(began), box="")
+    raw["detail"]["StatusMessage"] = "Could not launch Spot Instances. InsufficientInstanceCapacity"
+    return raw
+
+
+def about(name: str, box: str = BOX) -> dict[str, Any]:
+    raw = event(name)
+    raw["detail"]["instance-id"] = box
+    return raw
+
+
+# --- drought ------------------------------------------------------------------------------------------------------
+
+
+def test_first_failed_launch_with_nothing_serving_sets_the_clock_to_the_end_of_patience() -> None:
+    cloud = armed()
+    assert wake(cloud, failed(1))["action"] == "waiting"
+    assert seen(cloud).drought_at == NOW
+    due = NOW + timedelta(seconds=LIMITS.patience_seconds)
+    assert f"wake {due:%H:%M:%S}" in cloud.calls
+
+
+def test_every_further_failure_asks_for_the_same_clock_in_case_the_first_was_refused() -> None:
+    cloud = armed(drought_at=ago(60))
+    wake(cloud, failed(1))
+    due = NOW + timedelta(seconds=LIMITS.patience_seconds - 60)
+    assert f"wake {due:%H:%M:%S}" in cloud.calls
+
+
+@pytest.mark.parametrize(("since", "action"), [(129, "waiting"), (130, "failover")])
+@pytest.mark.parametrize("payload", [PATIENCE, SCAN, failed(1)])
+def test_failover_falls_when_patience_has_run_out(since: int, action: str, payload: dict[str, Any]) -> None:
+    cloud = armed(drought_at=ago(since))
+    assert wake(cloud, payload)["action"] == action
+    assert (cloud.lever == "100") is (action == "failover")
+
+
+def test_failover_of_a_drought_is_counted_and_mailed_once() -> None:
+    cloud = armed(drought_at=ago(131))
+    wake(cloud, PATIENCE)
+    assert loads(cloud.state).failovers == (NOW,)
+    assert [subject for subject, _ in cloud.mails] == ["[llm] on-demand failover"]
+    assert wake(cloud, PATIENCE)["action"] == "nothing"
+    assert len(cloud.mails) == 1
+
+
+def test_late_event_does_not_make_a_drought_older_than_its_arrival() -> None:
+    cloud = armed()
+    wake(cloud, failed(500))
+    assert seen(cloud).drought_at == NOW
+
+
+def test_serving_box_makes_a_failed_launch_no_drought() -> None:
+    cloud = armed()
+    cloud.put_box(age=4000, health="healthy")
+    wake(cloud, failed(1))
+    assert seen(cloud).drought_at is None
+
+
+@pytest.mark.parametrize("lifecycle", ["Pending", "Pending:Wait"])
+def test_box_on_its_way_ends_the_drought(lifecycle: str) -> None:
+    cloud = armed(drought_at=ago(129))
+    cloud.put_box(age=5, lifecycle=lifecycle)
+    assert wake(cloud, PATIENCE)["action"] == "nothing"
+    assert seen(cloud).drought_at is None
+
+
+def test_noticed_box_neither_serves_nor_is_on_its_way() -> None:
+    cloud = armed()
+    cloud.put_box(age=4000, health="healthy")
+    wake(cloud, about("interruption-warning"))
+    assert seen(cloud).noticed == (BOX,)
+    assert wake(cloud, failed(1))["action"] == "waiting"
+
+
+def test_hung_boot_is_not_on_its_way() -> None:
+    cloud = armed(drought_at=ago(131))
+    cloud.put_box(age=2000, lifecycle="Pending:Wait")
+    assert wake(cloud, PATIENCE)["action"] == "failover"
+
+
+def test_abandoned_boot_is_no_drought() -> None:
+    cloud = armed()
+    wake(cloud, group_event("launch-abandoned", at=ago(1), box=BOX))
+    assert seen(cloud).drought_at is None
+
+
+def test_deploy_holds_the_failover_back_and_the_alarm_path_takes_over() -> None:
+    cloud = armed(drought_at=ago(131))
+    cloud.deploying = True
+    assert wake(cloud, PATIENCE)["action"] == "skipped"
+    assert cloud.lever == "0"
+
+
+def test_specified_policy_ignores_patience_and_drought() -> None:
+    cloud = armed(SETTINGS, drought_at=ago(1000))
+    assert wake(cloud, PATIENCE)["action"] == "nothing"
+    assert wake(cloud, failed(1))["action"] == "recorded"
+    assert not [call for call in cloud.calls if call.startswith("wake")]
+
+
+# --- warnings -----------------------------------------------------------------------------------------------------
+
+
+def warned(**evidence: Any) -> StillCloud:
+    cloud = armed(**{"warned": BOX, "warned_at": ago(10), **evidence})
+    cloud.put_box(age=9000, health="healthy")
+    cloud.scored = SELLS
+    return cloud
+
+
+def test_warning_is_decided_on_once_a_notice_that_came_with_it_would_have_shown() -> None:
+    cloud = warned(warned="", warned_at=None)
+    assert wake(cloud, about("rebalance-recommendation"))["action"] == "waiting"
+    assert seen(cloud).warned_at == NOW
+    assert f"wake {NOW + timedelta(seconds=10):%H:%M:%S}" in cloud.calls
+
+
+def test_only_serving_box_is_left_for_on_demand_while_it_can_be_bought_back() -> None:
+    cloud = warned(calm_seconds=9000)
+    assert wake(cloud, PATIENCE)["action"] == "bridged"
+    assert (cloud.lever, loads(cloud.state).failovers) == ("100", ())
+    assert (seen(cloud).calm_seconds, seen(cloud).idle_warnings) == (LIMITS.bar_seconds, 1)
+
+
+@pytest.mark.parametrize(
+    ("why", "change"),
+    [
+        ("could not be bought back", lambda cloud: setattr(cloud, "scored", DRY)),
+        ("not the only box", lambda cloud: cloud.put_box("i-0other", age=900, health="healthy")),
+        ("a deploy is in progress", lambda cloud: setattr(cloud, "deploying", True)),
+        ("not the only box", lambda cloud: cloud.health.update({BOX: "draining"})),
+    ],
+)
+def test_warning_is_left_to_the_group(why: str, change: Any) -> None:
+    cloud = warned()
+    change(cloud)
+    record = wake(cloud, PATIENCE)
+    assert record["action"] == "refused"
+    assert why in record["reason"]
+    assert (cloud.lever, seen(cloud).warned_at) == ("0", None)
+
+
+def test_warnings_that_come_to_nothing_are_believed_no_more_until_one_comes_true() -> None:
+    cloud = warned(idle_warnings=LIMITS.idle_warnings)
+    assert "came to nothing" in wake(cloud, PATIENCE)["reason"]
+    wake(cloud, about("interruption-warning"))
+    assert seen(cloud).idle_warnings == 0
+
+
+def test_warnings_can_be_left_to_the_group_altogether() -> None:
+    cloud = warned()
+    cloud.settings = replace(BRIDGE, bridge=replace(LIMITS, on_warning=False))
+    assert wake(cloud, PATIENCE)["action"] == "nothing"
+
+
+# --- the bar ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("lived", "bar"),
+    [(0, LIMITS.bar_max_seconds), (LIMITS.steady_seconds, LIMITS.bar_seconds), (86400, LIMITS.bar_min_seconds)],
+)
+def test_young_death_raises_the_bar_and_a_long_life_lowers_it(lived: int, bar: int) -> None:
+    cloud = armed()
+    cloud.put_box(age=lived, health="healthy")
+    wake(cloud, about("interruption-warning"))
+    wake(cloud, about("interruption-warning"))
+    assert abs(seen(cloud).bar_seconds - bar) <= 1
+
+
+def bridging(**evidence: Any) -> StillCloud:
+    """An on-demand box serves; the last reading was one scan ago."""
+    cloud = StillCloud.on_demand(scored_at=ago(300), evidence=Evidence(**evidence))
+    cloud.settings = BRIDGE
+    cloud.scored = SELLS
+    return cloud
+
+
+def test_supply_makes_calm_and_calm_up_to_the_bar_returns_to_spot() -> None:
+    cloud = bridging(calm_seconds=LIMITS.bar_seconds - 301)
+    assert wake(cloud, SCAN)["action"] == "refused"
+    assert seen(cloud).calm_seconds == LIMITS.bar_seconds - 1
+    cloud = bridging(calm_seconds=LIMITS.bar_seconds - 300)
+    assert wake(cloud, SCAN)["action"] == "re-arm"
+    assert cloud.lever == "0"
+
+
+def test_reading_without_supply_leaves_a_quarter_of_the_calm() -> None:
+    cloud = bridging(calm_seconds=1000)
+    cloud.scored = DRY
+    wake(cloud, SCAN)
+    assert seen(cloud).calm_seconds == 250
+
+
+def test_zone_that_stops_selling_costs_a_share_of_the_calm() -> None:
+    cloud = bridging(calm_seconds=1000, selling=("use2-az1", "use2-az2"))
+    wake(cloud, SCAN)
+    assert seen(cloud).calm_seconds == 1000 * LIMITS.keeps_percent // 100 + 300
+
+
+def test_repeated_scan_is_no_second_reading() -> None:
+    cloud = bridging(calm_seconds=1000)
+    wake(cloud, SCAN)
+    wake(cloud, SCAN)
+    assert seen(cloud).calm_seconds == 1300
+
+
+def test_no_return_before_an_on_demand_box_serves() -> None:
+    cloud = bridging(calm_seconds=9000)
+    cloud.health.clear()
+    assert "no on-demand box serves yet" in wake(cloud, SCAN)["reason"]
+
+
+def test_failed_spot_launch_ends_the_return_at_once_and_takes_the_calm() -> None:
+    cloud = bridging(calm_seconds=9000)
+    state = replace(loads(cloud.state), rearm_from=ago(20))
+    cloud.set_state(state)
+    cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
+    assert wake(cloud, failed(25))["action"] == "recorded"  # begun before the return
+    assert wake(cloud, failed(5))["action"] == "fell-back"
+    assert (cloud.lever, seen(cloud).calm_seconds) == ("100", 0)
+
+
+def test_valve_pins_after_its_failovers() -> None:
+    cloud = bridging()
+    cloud.set_state(replace(loads(cloud.state), failovers=tuple(ago(3600 + n) for n in range(LIMITS.valve_failovers))))
+    assert wake(cloud, SCAN)["action"] == "gave-up"
+
+
+# --- on-demand hours ----------------------------------------------------------------------------------------------
+
+
+def limited(hours: int, policy: str = "alarm") -> Settings:
+    return replace(SETTINGS, policy=policy, watchdog=replace(SETTINGS.watchdog, on_demand_hours_per_day=hours))
+
+
+@pytest.mark.parametrize("policy", ["alarm", "bridge"])
+def test_used_up_hours_end_on_demand_with_a_mail(policy: str) -> None:
+    cloud = StillCloud.on_demand(metered_at=ago(1800), metered_seconds=3600 - 1800)
+    cloud.settings = limited(1, policy)
+    noon = NOW.replace(hour=12)
+    cloud.set_state(replace(loads(cloud.state), metered_at=noon - timedelta(seconds=1800)))
+    assert wake(cloud, SCAN, now=noon)["action"] == "on-demand-limit"
+    assert cloud.lever == "0"
+    assert "end_box i-0demand" in cloud.calls
+    assert [subject for subject, _ in cloud.mails] == ["[llm] on-demand hours of the day used up"]
+
+
+def test_used_up_hours_hold_a_failover_back_until_midnight() -> None:
+    cloud = StillCloud(settings=limited(1))
+    noon = NOW.replace(hour=12)
+    cloud.live_alarm = replace(cloud.live_alarm, since=noon - timedelta(seconds=60))
+    cloud.set_state(State(Mode.ARMED, launched_at=ago(86400), metered_at=noon, metered_seconds=3600))
+    assert wake(cloud, SCAN, now=noon)["action"] == "skipped"
+    assert wake(cloud, SCAN, now=noon + timedelta(hours=12, seconds=1))["action"] == "failover"
+
+
+def test_hours_are_counted_from_scan_to_scan_within_the_day() -> None:
+    cloud = StillCloud.on_demand(metered_at=NOW - timedelta(hours=2), metered_seconds=7200)
+    cloud.settings = limited(20)
+    wake(cloud, SCAN)
+    since_midnight = int((NOW - NOW.replace(hour=0, minute=0, second=0)).total_seconds())
+    assert (loads(cloud.state).metered_at, loads(cloud.state).metered_seconds) == (NOW, since_midnight)
