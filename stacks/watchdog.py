@@ -13,6 +13,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from fleet import names
 from fleet.settings import Settings
 from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS
+from stacks.clock import patience_clock
 from stacks.group import GROUP_ARN_WILDCARD, GroupStack
 from stacks.package import WATCHDOG
 from stacks.room import Room, python_function
@@ -34,6 +35,8 @@ class WatchdogStack(Room):
         self.alarm = self._alarm()
         self.topic = self._topic()
         self.function = self._function()
+        if settings.policy == "bridge":
+            self._clock()
         self._wake()
 
     def _alarm(self) -> cloudwatch.Alarm:
@@ -92,6 +95,19 @@ class WatchdogStack(Room):
         if function.role:
             function.role.add_managed_policy(self._group.launch_grants)
         return function
+
+    def _clock(self) -> None:
+        """By its name, not its reference: the clock calls the function, so the function cannot wait for the clock."""
+        patience_clock(self, self._settings, self.function)
+        arn = self.arn("states", f"stateMachine:{names.patience_clock(self._settings.fleet_name)}")
+        self.function.add_environment(names.ENV_CLOCK_ARN, arn)
+        if isinstance(self.function.role, iam.Role):
+            iam.Policy(
+                self,
+                "StartClock",
+                roles=[self.function.role],
+                statements=[self.allow("states:StartExecution", on=arn)],
+            )
 
     def _grants(self) -> list[iam.PolicyStatement]:
         """One grant for each call in lambdas/watchdog/aws.py."""

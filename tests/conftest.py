@@ -14,6 +14,7 @@ __all__ = ["deployed", "live", "pytest_collection_modifyitems"]  # pytest finds 
 
 # Everything that a setting can switch on, at once: the other branch of each stack.
 OTHER_SETTINGS = {
+    "policy": "bridge",
     "fleet_name": "other",
     "ami_id": "ami-0a1b2c3d4e5f60718",
     "initial_mode": "on-demand-pinned",

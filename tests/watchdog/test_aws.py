@@ -278,6 +278,21 @@ def test_ended_box_is_replaced_not_subtracted(stubs: Stubs) -> None:
     cloud().end_box("i-0aaaaaaaaaaaaaaa1")
 
 
+@pytest.mark.parametrize("running", [False, True])
+def test_clock_is_named_by_its_time_and_one_that_runs_already_is_enough(
+    stubs: Stubs, running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arn = "arn:aws:states:us-east-2:123456789012:stateMachine:llm-patience"
+    monkeypatch.setenv("CLOCK_ARN", arn)
+    wanted = {"stateMachineArn": arn, "name": "2026-07-22T00-16-55Z", "input": '{"at": "2026-07-22T00:16:55Z"}'}
+    stub = stubs("stepfunctions")
+    if running:
+        stub.add_client_error("start_execution", "ExecutionAlreadyExists", expected_params=wanted)
+    else:
+        stub.add_response("start_execution", {"executionArn": "arn:x", "startDate": datetime(2026, 7, 22)}, wanted)  # noqa: DTZ001
+    cloud().wake(datetime(2026, 7, 22, 0, 16, 55, tzinfo=UTC))
+
+
 # --- errors -----------------------------------------------------------------------------------------------------
 
 
