@@ -111,7 +111,7 @@ def test_doubled_and_late_events_never_fail_over_twice(bridge: Settings) -> None
 
 
 def test_drought_of_22_july_is_left_in_a_third_of_the_minutes(bridge: Settings) -> None:
-    """Two good scores, as recorded, are no calm: the fleet stays on-demand, and the evening's drought finds no spot box."""
+    """Two good scores, as recorded, are no calm: the fleet stays on-demand until the evening's drought is over."""
     log: list[Event] = []
     result = drill.run(Drill(history.load("07-21"), bridge, emit=log.append), Watchdog())
     (failover,) = [e.at for e in log if e.kind == "decision" and e.fields["action"] == "failover"]
