@@ -33,9 +33,18 @@ from aws_lambda_powertools import Logger, Metrics  # noqa: F401
 from tests.watchdog.equivalent_mutants import EQUIVALENT
 
 ROOT = Path(__file__).parents[2]
-MODULES = ["lambdas.watchdog.policy", "lambdas.watchdog.act", "lambdas.watchdog.world", "lambdas.watchdog.observe"]
+MODULES = [
+    "lambdas.watchdog.policy",
+    "lambdas.watchdog.bridge",
+    "lambdas.watchdog.act",
+    "lambdas.watchdog.world",
+    "lambdas.watchdog.observe",
+]
 # In two rounds: the second costs more, and few mutants live to see it.
-ROUNDS = [["alarm", "scan", "rearm", "group_events", "operators", "record"], ["faults", "state", "mail", "histories"]]
+ROUNDS = [
+    ["alarm", "scan", "rearm", "group_events", "operators", "record", "bridge"],
+    ["faults", "state", "mail", "histories"],
+]
 CAUGHT, SURVIVED = 0, 1
 SECONDS = 60  # a mutant that runs longer than this has lost its way, which the tests would notice
 

@@ -296,3 +296,8 @@ def test_hours_are_counted_from_scan_to_scan_within_the_day() -> None:
     wake(cloud, SCAN)
     since_midnight = int((NOW - NOW.replace(hour=0, minute=0, second=0)).total_seconds())
     assert (loads(cloud.state).metered_at, loads(cloud.state).metered_seconds) == (NOW, since_midnight)
+
+
+def test_record_shows_of_the_world_only_what_was_read() -> None:
+    assert set(wake(armed(), PATIENCE)["world"]) == {"lever", "percentage", "boxes"}
+    assert set(wake(warned(), PATIENCE)["world"]) == {"lever", "percentage", "boxes", "healthy", "scores"}
