@@ -31,10 +31,10 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
             noticed = (*seen.noticed, signal.box)[-REMEMBERED_NOTICES:]
             idle = 0 if signal.box == seen.warned else seen.idle_warnings
             seen = replace(seen, noticed=noticed, idle_warnings=idle)
-            if signal.box in world.instances and signal.box in world.health:
+            if signal.box in world.instances:
                 lived = (now - world.instances[signal.box].launched_at).total_seconds()
                 seen = replace(seen, bar_seconds=_bar_after(lived, seen, settings))
-        case Wake.REBALANCE:
+        case Wake.REBALANCE if signal.box in world.instances:
             seen = replace(seen, warned=signal.box, warned_at=now)
     if serving(world, seen) or world.coming(seen.noticed, settings, now):
         seen = replace(seen, drought_at=None)
@@ -42,7 +42,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
         began = signal.began or now
         late = now - began > timedelta(seconds=LATE_EVENT_SECONDS)
         seen = replace(seen, drought_at=now if late else began + CUT_OFF)
-    return state if seen == state.evidence else replace(state, evidence=seen)
+    return replace(state, evidence=seen)
 
 
 def react(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
@@ -51,7 +51,7 @@ def react(signal: Signal, world: World, state: State, settings: Settings, now: d
         return None
     if signal.wake in TELLS_OF_DROUGHT and state.evidence.drought_at:
         return _drought(state.evidence.drought_at, world, state, settings, now)
-    if signal.wake is Wake.LAUNCH_FAILED and not signal.abandoned and _since_rearm(signal, state):
+    if not signal.abandoned and _failed_since_rearm(signal, state):
         return _no_spot_to_return_to(signal, state, now)
     if state.evidence.warned_at and not state.rearm_from and settings.bridge.on_warning:
         return _warned(state.evidence.warned_at, signal, world, state, settings, now)
@@ -78,7 +78,7 @@ def _warned(
 ) -> Decision | None:
     """A box that may go is given up for an on-demand one only if it is the last, and could be bought back."""
     seen, limits, box = replace(state.evidence, warned_at=None), settings.bridge, state.evidence.warned
-    if signal.wake is Wake.REBALANCE:
+    if signal.wake is Wake.REBALANCE and signal.box == box:
         return Decision(Action.WAITING, f"{box} may go", state=state, wake_at=at + WARNING_SETTLES)
     if signal.wake is not Wake.PATIENCE or now < at + WARNING_SETTLES:
         return None
@@ -102,20 +102,24 @@ def _warned(
 
 
 def _out(state: State, kind: Kind, calm_seconds: int, now: datetime, why: str) -> Decision:
-    seen = replace(state.evidence, drought_at=None, calm_seconds=calm_seconds)
-    left = replace(state, mode=Mode.FAILOVER, since=now, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
-    return transition(left, kind, now, why + (", during a re-arm" if state.rearm_from else ""))
+    during = ", during a re-arm" if state.rearm_from else ""
+    return transition(_left(state, calm_seconds, now), kind, now, why + during)
 
 
-def _since_rearm(signal: Signal, state: State) -> bool:
+def _failed_since_rearm(signal: Signal, state: State) -> bool:
     return bool(state.rearm_from and signal.began and signal.began >= state.rearm_from)
 
 
 def _no_spot_to_return_to(signal: Signal, state: State, now: datetime) -> Decision:
     """The on-demand box serves on; a launch that fails is the surest evidence that there is no supply."""
-    seen = replace(state.evidence, calm_seconds=0)
-    stayed = replace(state, since=now, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
-    return transition(stayed, Kind.FELL_BACK, now, f"spot launch failed: {signal.detail or 'no reason given'}")
+    why = f"spot launch failed: {signal.detail or 'no reason given'}"
+    return transition(_left(state, 0, now), Kind.FELL_BACK, now, why)
+
+
+def _left(state: State, calm_seconds: int, now: datetime) -> State:
+    """On on-demand from now on."""
+    seen = replace(state.evidence, drought_at=None, calm_seconds=calm_seconds)
+    return replace(state, mode=Mode.FAILOVER, since=now, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
 
 
 def back(world: World, state: State, settings: Settings, busy: str, now: datetime) -> Decision:

@@ -36,6 +36,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = [
     "lambdas.watchdog.policy",
     "lambdas.watchdog.bridge",
+    "lambdas.watchdog.decision",
     "lambdas.watchdog.act",
     "lambdas.watchdog.world",
     "lambdas.watchdog.observe",

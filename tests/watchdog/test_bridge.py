@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.settings import Settings
-from lambdas.watchdog.state import Evidence, Mode, State, loads
+from lambdas.watchdog.state import Evidence, Kind, Mode, State, loads
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
 
 BRIDGE = replace(SETTINGS, policy="bridge")
@@ -78,10 +78,62 @@ def test_failover_of_a_drought_is_counted_and_mailed_once() -> None:
     assert len(cloud.mails) == 1
 
 
-def test_late_event_does_not_make_a_drought_older_than_its_arrival() -> None:
+@pytest.mark.parametrize(("began", "since"), [(1, 0), (10, 9), (15, 14), (16, 0), (500, 0)])
+def test_drought_runs_from_the_launch_that_failed_unless_the_event_is_late(began: int, since: int) -> None:
     cloud = armed()
-    wake(cloud, failed(500))
-    assert seen(cloud).drought_at == NOW
+    wake(cloud, failed(began))
+    assert seen(cloud).drought_at == ago(since)
+
+
+def test_drought_says_what_it_counts() -> None:
+    numbers = f"no box serves or is on its way, launches have failed for 129 s, patience {LIMITS.patience_seconds} s"
+    assert wake(armed(drought_at=ago(129)), PATIENCE)["reason"] == numbers
+    assert wake(armed(drought_at=ago(131)), PATIENCE)["reason"] == numbers.replace("129", "131")
+    cloud = armed(drought_at=ago(131))
+    cloud.deploying = True
+    deploying = f"failover skipped: a deploy is in progress; {numbers.replace('129', '131')}"
+    assert wake(cloud, PATIENCE)["reason"] == deploying
+
+
+def test_failover_begins_without_calm_and_streak() -> None:
+    cloud = armed(drought_at=ago(131), calm_seconds=5000)
+    cloud.set_state(replace(loads(cloud.state), streak=1))
+    wake(cloud, PATIENCE)
+    assert (seen(cloud), loads(cloud.state).streak) == (Evidence(), 0)
+
+
+def test_failed_launches_on_on_demand_are_no_drought() -> None:
+    cloud = bridging()
+    cloud.health.clear()
+    wake(cloud, failed(1))
+    assert seen(cloud).drought_at is None
+    cloud = bridging(drought_at=ago(500))
+    cloud.health.clear()
+    assert wake(cloud, PATIENCE)["action"] == "nothing"
+
+
+@pytest.mark.parametrize("name", ["alarm-ok", "rebalance-recommendation"])
+def test_event_that_does_not_tell_of_a_drought_moves_nothing(name: str) -> None:
+    cloud = armed(drought_at=ago(500))
+    assert wake(cloud, event(name))["action"] in {"recorded", "ignored"}
+    assert cloud.lever == "0"
+
+
+def test_only_as_many_failovers_are_remembered_as_the_valve_counts() -> None:
+    cloud = armed(drought_at=ago(131))
+    before = tuple(ago(seconds) for seconds in (5000, 4000, 3000, 2000))
+    cloud.set_state(replace(loads(cloud.state), failovers=before))
+    cloud.settings = replace(BRIDGE, bridge=replace(LIMITS, valve_failovers=2))
+    wake(cloud, PATIENCE)
+    assert loads(cloud.state).failovers == (ago(3000), ago(2000), NOW)
+
+
+def test_failover_during_a_return_says_so() -> None:
+    cloud = armed(drought_at=ago(131))
+    cloud.set_state(replace(loads(cloud.state), mode=Mode.FAILOVER, rearm_from=ago(400)))
+    record = wake(cloud, PATIENCE)
+    assert record["action"] == "failover"
+    assert record["reason"].endswith(f"patience {LIMITS.patience_seconds} s, during a re-arm")
 
 
 def test_serving_box_makes_a_failed_launch_no_drought() -> None:
@@ -105,6 +157,31 @@ def test_noticed_box_neither_serves_nor_is_on_its_way() -> None:
     wake(cloud, about("interruption-warning"))
     assert seen(cloud).noticed == (BOX,)
     assert wake(cloud, failed(1))["action"] == "waiting"
+
+
+def test_last_notices_are_remembered_and_each_once() -> None:
+    cloud = armed()
+    for number in (1, 2, 3, 3, 4, 5):
+        box = f"i-0{number}"
+        cloud.put_box(box, age=4000)
+        wake(cloud, about("interruption-warning", box))
+    assert seen(cloud).noticed == ("i-02", "i-03", "i-04", "i-05")
+
+
+def test_notice_of_a_box_of_somebody_else_is_ignored() -> None:
+    cloud = armed()
+    cloud.health["i-0other"] = "healthy"
+    before = cloud.state
+    assert wake(cloud, about("interruption-warning", "i-0other"))["action"] == "ignored"
+    assert wake(cloud, about("rebalance-recommendation", "i-0other"))["action"] == "ignored"
+    assert cloud.state == before
+
+
+def test_nothing_learned_is_nothing_written() -> None:
+    cloud = armed()
+    cloud.put_box(age=4000, health="healthy")
+    wake(cloud, failed(1))
+    assert "put_state" not in cloud.calls
 
 
 def test_hung_boot_is_not_on_its_way() -> None:
@@ -160,10 +237,11 @@ def test_only_serving_box_is_left_for_on_demand_while_it_can_be_bought_back() ->
 @pytest.mark.parametrize(
     ("why", "change"),
     [
-        ("could not be bought back", lambda cloud: setattr(cloud, "scored", DRY)),
-        ("not the only box", lambda cloud: cloud.put_box("i-0other", age=900, health="healthy")),
+        ("spot sells nothing now, so the box could not be bought back", lambda cloud: setattr(cloud, "scored", DRY)),
+        ("it is not the only box that serves", lambda cloud: cloud.put_box("i-0other", age=900, health="healthy")),
+        ("it is not the only box that serves", lambda cloud: cloud.health.update({BOX: "draining"})),
+        ("it is not the only box that serves", lambda cloud: cloud.known.clear()),
         ("a deploy is in progress", lambda cloud: setattr(cloud, "deploying", True)),
-        ("not the only box", lambda cloud: cloud.health.update({BOX: "draining"})),
     ],
 )
 def test_warning_is_left_to_the_group(why: str, change: Any) -> None:
@@ -171,13 +249,53 @@ def test_warning_is_left_to_the_group(why: str, change: Any) -> None:
     change(cloud)
     record = wake(cloud, PATIENCE)
     assert record["action"] == "refused"
-    assert why in record["reason"]
+    assert record["reason"] == f"the warning of {BOX} is left to the group: {why}"
     assert (cloud.lever, seen(cloud).warned_at) == ("0", None)
+
+
+def test_warning_says_what_it_waits_for_and_what_it_did() -> None:
+    cloud = warned(warned="", warned_at=None)
+    assert wake(cloud, about("rebalance-recommendation"))["reason"] == f"{BOX} may go"
+    assert wake(warned(), PATIENCE)["reason"] == f"AWS warned that {BOX} may go; it was launched 9000 s ago"
+
+
+def test_second_warning_of_the_same_box_starts_the_wait_anew() -> None:
+    cloud = warned(warned_at=ago(9))
+    assert wake(cloud, PATIENCE)["action"] == "nothing"
+    assert wake(cloud, about("rebalance-recommendation"))["action"] == "waiting"
+    assert wake(cloud, PATIENCE)["action"] == "nothing"
+
+
+def test_other_signals_decide_on_no_warning() -> None:
+    cloud = warned(warned_at=ago(60))
+    assert wake(cloud, SCAN)["action"] == "nothing"
+    assert wake(cloud, about("rebalance-recommendation", "i-0other"))["action"] == "ignored"
+    assert wake(cloud, about("interruption-warning"))["action"] == "recorded"
+    assert cloud.lever == "0"
+
+
+def test_warning_during_a_return_is_left_to_the_return() -> None:
+    cloud = warned()
+    cloud.set_state(replace(loads(cloud.state), mode=Mode.FAILOVER, rearm_from=ago(100)))
+    assert wake(cloud, PATIENCE)["action"] == "nothing"
+
+
+def test_warning_of_a_day_whose_on_demand_hours_are_used_up_is_left_to_the_group() -> None:
+    cloud, noon = warned(), NOW.replace(hour=12)
+    cloud.settings = limited(1, "bridge")
+    evidence = replace(seen(cloud), warned_at=noon - timedelta(seconds=10))
+    cloud.set_state(replace(loads(cloud.state), metered_at=noon, metered_seconds=3600, evidence=evidence))
+    spent = "1.0 h on-demand today, limit 1 h"
+    assert wake(cloud, PATIENCE, now=noon)["reason"] == f"the warning of {BOX} is left to the group: {spent}"
 
 
 def test_warnings_that_come_to_nothing_are_believed_no_more_until_one_comes_true() -> None:
     cloud = warned(idle_warnings=LIMITS.idle_warnings)
-    assert "came to nothing" in wake(cloud, PATIENCE)["reason"]
+    why = f"the last {LIMITS.idle_warnings} warnings came to nothing"
+    assert wake(cloud, PATIENCE)["reason"] == f"the warning of {BOX} is left to the group: {why}"
+    cloud.put_box("i-0other", age=900)
+    wake(cloud, about("interruption-warning", "i-0other"))
+    assert seen(cloud).idle_warnings == LIMITS.idle_warnings
     wake(cloud, about("interruption-warning"))
     assert seen(cloud).idle_warnings == 0
 
@@ -233,6 +351,36 @@ def test_zone_that_stops_selling_costs_a_share_of_the_calm() -> None:
     assert seen(cloud).calm_seconds == 1000 * LIMITS.keeps_percent // 100 + 300
 
 
+def test_dry_market_says_so_and_never_sells_a_return() -> None:
+    cloud = bridging()
+    cloud.scored = DRY
+    cloud.settings = replace(BRIDGE, bridge=replace(LIMITS, bar_seconds=0))
+    record = wake(cloud, SCAN)
+    assert (record["action"], record["reason"]) == ("refused", "spot calm for 0 s, bar 0 s, sells in no zone")
+
+
+def test_moderate_score_sells() -> None:
+    cloud = bridging()
+    cloud.scored = {"use2-az1": 3, "use2-az2": 2}
+    assert wake(cloud, SCAN)["reason"].endswith("sells in use2-az1")
+    cloud = bridging()
+    cloud.scored = {"use2-az1": 3, "use2-az2": 9}
+    assert wake(cloud, SCAN)["reason"].endswith("sells in use2-az1, use2-az2")
+
+
+def test_bar_that_has_moved_is_the_one_that_counts() -> None:
+    raised = bridging(calm_seconds=LIMITS.bar_seconds, bar_seconds=LIMITS.bar_seconds + 301)
+    assert wake(raised, SCAN)["action"] == "refused"
+    lowered = bridging(calm_seconds=LIMITS.bar_seconds - 600, bar_seconds=LIMITS.bar_seconds - 300)
+    assert wake(lowered, SCAN)["action"] == "re-arm"
+
+
+def test_one_on_demand_box_that_serves_is_enough_to_return() -> None:
+    cloud = bridging(calm_seconds=9000)
+    cloud.put_box("i-0second", age=100, spot=False, health="initial")
+    assert wake(cloud, SCAN)["action"] == "re-arm"
+
+
 def test_repeated_scan_is_no_second_reading() -> None:
     cloud = bridging(calm_seconds=1000)
     wake(cloud, SCAN)
@@ -243,7 +391,21 @@ def test_repeated_scan_is_no_second_reading() -> None:
 def test_no_return_before_an_on_demand_box_serves() -> None:
     cloud = bridging(calm_seconds=9000)
     cloud.health.clear()
-    assert "no on-demand box serves yet" in wake(cloud, SCAN)["reason"]
+    bar = LIMITS.bar_seconds
+    numbers = f"spot calm for {bar} s, bar {bar} s, sells in use2-az1"
+    assert wake(cloud, SCAN)["reason"] == f"{numbers}; no on-demand box serves yet"
+    cloud = bridging(calm_seconds=9000)
+    cloud.deploying = True
+    assert wake(cloud, SCAN)["reason"] == f"{numbers}; a deploy is in progress"
+    assert wake(bridging(calm_seconds=9000), SCAN)["reason"] == numbers
+
+
+def test_calm_counts_from_the_way_out_and_no_longer_than_a_scan() -> None:
+    for since, scored, calm in [(100, 5000, 100), (5000, 100, 0), (5000, 200, 200), (5000, 900, LIMITS.scan_seconds)]:
+        cloud = bridging()
+        cloud.set_state(replace(loads(cloud.state), since=ago(since), scored_at=ago(scored)))
+        wake(cloud, SCAN)
+        assert seen(cloud).calm_seconds == calm
 
 
 def test_failed_spot_launch_ends_the_return_at_once_and_takes_the_calm() -> None:
@@ -251,9 +413,22 @@ def test_failed_spot_launch_ends_the_return_at_once_and_takes_the_calm() -> None
     state = replace(loads(cloud.state), rearm_from=ago(20))
     cloud.set_state(state)
     cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
-    assert wake(cloud, failed(25))["action"] == "recorded"  # begun before the return
-    assert wake(cloud, failed(5))["action"] == "fell-back"
-    assert (cloud.lever, seen(cloud).calm_seconds) == ("100", 0)
+    assert wake(cloud, failed(21))["action"] == "recorded"  # begun before the return
+    assert wake(cloud, group_event("launch-abandoned", at=ago(5), box=BOX))["action"] == "recorded"
+    assert wake(cloud, group_event("terminate-successful", at=ago(5), box=BOX))["action"] != "fell-back"
+    record = wake(cloud, failed(20))
+    assert record["action"] == "fell-back"
+    assert record["reason"] == "spot launch failed: Could not launch Spot Instances. InsufficientInstanceCapacity"
+    assert (cloud.lever, seen(cloud).calm_seconds, loads(cloud.state).streak) == ("100", 0, 0)
+
+
+def test_failed_spot_launch_without_a_reason_says_that() -> None:
+    cloud = bridging()
+    cloud.set_state(replace(loads(cloud.state), rearm_from=ago(20)))
+    cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
+    raw = failed(5)
+    raw["detail"]["StatusMessage"] = None
+    assert wake(cloud, raw)["reason"] == "spot launch failed: no reason given"
 
 
 def test_valve_pins_after_its_failovers() -> None:
@@ -281,6 +456,15 @@ def test_used_up_hours_end_on_demand_with_a_mail(policy: str) -> None:
     assert [subject for subject, _ in cloud.mails] == ["[llm] on-demand hours of the day used up"]
 
 
+def test_used_up_hours_hold_the_failover_of_a_drought_back() -> None:
+    cloud, noon = armed(limited(1, "bridge")), NOW.replace(hour=12)
+    evidence = Evidence(drought_at=noon - timedelta(seconds=131))
+    cloud.set_state(replace(loads(cloud.state), metered_at=noon, metered_seconds=3600, evidence=evidence))
+    record = wake(cloud, PATIENCE, now=noon)
+    assert record["action"] == "skipped"
+    assert record["reason"].startswith("failover skipped: 1.0 h on-demand today, limit 1 h; no box serves")
+
+
 def test_used_up_hours_hold_a_failover_back_until_midnight() -> None:
     cloud = StillCloud(settings=limited(1))
     noon = NOW.replace(hour=12)
@@ -296,6 +480,43 @@ def test_hours_are_counted_from_scan_to_scan_within_the_day() -> None:
     wake(cloud, SCAN)
     since_midnight = int((NOW - NOW.replace(hour=0, minute=0, second=0)).total_seconds())
     assert (loads(cloud.state).metered_at, loads(cloud.state).metered_seconds) == (NOW, since_midnight)
+
+
+def test_hours_are_counted_by_every_scan_and_every_change_and_by_nothing_else() -> None:
+    half = {"metered_at": ago(1800), "metered_seconds": 60}
+    cloud = StillCloud.on_demand(scored_at=ago(10), **half)
+    cloud.settings = limited(20, "bridge")
+    wake(cloud, "alarm-ok")
+    assert "put_state" not in cloud.calls
+    wake(cloud, SCAN)  # too soon for another reading of the market
+    assert loads(cloud.state).metered_at == NOW
+    cloud = armed(limited(20, "bridge"), drought_at=ago(131))
+    wake(cloud, PATIENCE)
+    assert loads(cloud.state).metered_at == NOW
+
+
+# --- beside the specified policy ----------------------------------------------------------------------------------
+
+
+def test_what_was_learned_never_replaces_what_was_decided() -> None:
+    cloud = armed(drought_at=ago(10))
+    cloud.put_box(age=4000, health="healthy")
+    cloud.lever = "100"
+    assert wake(cloud, SCAN)["action"] == "repaired"
+    assert (cloud.lever, seen(cloud).drought_at) == ("0", None)
+
+
+def test_finish_writes_no_state_before_its_work() -> None:
+    cloud = armed()
+    cloud.set_state(loads(cloud.state).begin(Kind.REPAIRED, ago(60), "cut short"))
+    wake(cloud, SCAN)
+    assert [call for call in cloud.calls if call in {"put_state", "mail"}] == ["put_state", "mail", "put_state"]
+
+
+def test_recorded_event_says_what_it_was() -> None:
+    cloud = armed(SETTINGS)
+    cloud.put_box(age=4000, health="healthy")
+    assert wake(cloud, about("interruption-warning"))["reason"] == f"interruption {BOX}"
 
 
 def test_record_shows_of_the_world_only_what_was_read() -> None:
