@@ -18,8 +18,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -56,7 +57,7 @@ class Mutant:
 
     module: str
     name: str
-    source: str
+    source: Callable[[], str]  # written out only for those that are run: there are many
 
 
 # --- making them ------------------------------------------------------------------------------------------------
@@ -131,13 +132,12 @@ def mutants(module: str) -> Iterator[Mutant]:
         for changed in changes(node):
             if isinstance(changed, ast.stmt):
                 changed = ast.copy_location(changed, node)
-            mutated = replaced(tree, path, changed)
             before, after = (ast.unparse(each).split("\n")[0] for each in (node, changed))
             name = f"{place}: {before}  ->  {after}"
             seen[name] = seen.get(name, 0) + 1
             if seen[name] > 1:
                 name += f"  #{seen[name]}"
-            yield Mutant(module, name, ast.unparse(ast.fix_missing_locations(mutated)))
+            yield Mutant(module, name, partial(rewritten, tree, path, changed))
 
 
 Path_ = tuple[tuple[str, int | None], ...]
@@ -159,8 +159,8 @@ def nodes(node: ast.AST, path: Path_, place: str) -> Iterator[tuple[Path_, str, 
             yield from nodes(child, here, inside)
 
 
-def replaced(tree: ast.Module, path: Path_, new: ast.AST) -> ast.Module:
-    """A copy of the tree with another node at the end of the path."""
+def rewritten(tree: ast.Module, path: Path_, new: ast.AST) -> str:
+    """The tree's source with another node at the end of the path."""
     result = copy.deepcopy(tree)
     parent: Any = result
     for field, index in path[:-1]:
@@ -170,7 +170,7 @@ def replaced(tree: ast.Module, path: Path_, new: ast.AST) -> ast.Module:
         setattr(parent, field, copy.deepcopy(new))
     else:
         getattr(parent, field)[index] = copy.deepcopy(new)
-    return result
+    return ast.unparse(ast.fix_missing_locations(result))
 
 
 # --- running them -----------------------------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Served(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_loader(name, self) if name == self._mutant.module else None
 
     def exec_module(self, module: ModuleType) -> None:
-        exec(compile(self._mutant.source, self._mutant.name, "exec"), module.__dict__)  # noqa: S102 - our own source
+        exec(compile(self._mutant.source(), self._mutant.name, "exec"), module.__dict__)  # noqa: S102 - our own source
 
 
 def survives(mutant: Mutant) -> bool:
@@ -241,7 +241,7 @@ def main(every: int, only: str, jobs: int) -> None:
     began = time.monotonic()
     whole = [mutant for module in MODULES for mutant in mutants(module)]
     chosen = [mutant for mutant in whole[::every] if only in mutant.name]
-    pid = start(Mutant(MODULES[0], "untouched", source(MODULES[0])))
+    pid = start(Mutant(MODULES[0], "untouched", partial(source, MODULES[0])))
     if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != SURVIVED:
         raise click.ClickException("the tests fail without any change: nothing they say of a mutant means anything")
     alive = survivors(chosen, jobs)
