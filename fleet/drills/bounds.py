@@ -177,6 +177,13 @@ def run_all(tasks: Sequence[Task], jobs: int, console: Console) -> list[Outcome]
         return list(track(drilled, total=len(tasks), description="drills", console=console))
 
 
+def remembered(path: Path) -> dict[Task, Outcome]:
+    """What an earlier run wrote."""
+    raw = json.loads(path.read_text()) if path.exists() else []
+    outcomes = [Outcome(**{**each, "task": Task(**each["task"])}) for each in raw]
+    return {outcome.task: replace(outcome, late_seconds=tuple(outcome.late_seconds)) for outcome in outcomes}
+
+
 def table(title: str, results: Results) -> Table:
     """Means per region and policy, and the ratios to the two baselines as degraded minutes @ cost."""
     shown = Table("region", "policy", title=title, title_justify="left")
@@ -269,8 +276,17 @@ def picture(results: Results, path: Path) -> None:
 @click.option("--case", "cases", multiple=True, help="market/behaviour; repeatable. Default: all that the bounds name.")
 @click.option("--policy", "policies", multiple=True, help="Repeatable. Default: all.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench-policy"), show_default=True)
+@click.option("--resume", is_flag=True, help="Take what --out holds already as drilled: right while no policy changes.")
 def main(
-    seeds: int, first_seed: int, days: float, jobs: int, cases: tuple[str, ...], policies: tuple[str, ...], out: Path
+    seeds: int,
+    first_seed: int,
+    days: float,
+    jobs: int,
+    cases: tuple[str, ...],
+    policies: tuple[str, ...],
+    out: Path,
+    *,
+    resume: bool,
 ) -> None:
     """Print the table of all bounds; figures and raw outcomes go to --out."""
     console = Console()
@@ -280,12 +296,16 @@ def main(
         tasks = all_tasks(
             [(market, behaviour)], chosen, synthetic.regions(), range(first_seed, first_seed + seeds), days
         )
-        results = Results(run_all(tasks, jobs, console))
+        name = f"{market}-{behaviour}".replace(" ", "-")
+        known = remembered(out / f"{name}.json") if resume else {}
+        known |= {done.task: done for done in run_all([task for task in tasks if task not in known], jobs, console)}
+        out.mkdir(parents=True, exist_ok=True)
+        (out / f"{name}.json").write_text(json.dumps([asdict(outcome) for outcome in known.values()]))
+        if not set(POLICIES) <= set(chosen):
+            continue  # nothing to compare yet
+        results = Results(known[task] for task in tasks)
         title = f"{market} markets, {behaviour}, {seeds} seeds from {first_seed}, {days:g} days"
         console.print(table(title, results))
-        name = f"{market}-{behaviour}".replace(" ", "-")
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{name}.json").write_text(json.dumps([asdict(outcome) for outcome in results.outcomes]))
         picture(results, out / f"{name}.svg")
         for policy in results.judged:
             for bound, measured, holds in verdicts(results, policy):

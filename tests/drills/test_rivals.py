@@ -3,9 +3,11 @@
 import itertools
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from fleet.drills import bounds, levels, synthetic
 from fleet.drills.behaviour import Behaviour, Boots
@@ -146,3 +148,17 @@ def test_the_fallback_replaces_a_box_beside_the_group_whose_boot_fails(boots: Bo
     log = fallback(settings, exact(boots=boots), market((0, 0), hours=6))
     assert [e for e in log if e.kind == "box.ended"]
     assert [e for e in log if e.kind == "box.serving"]
+
+
+def test_drills_of_an_earlier_run_are_not_drilled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = ["--seeds", "1", "--days", "0.2", "--jobs", "1", "--case", "fitted/as measured", "--out", str(tmp_path)]
+    first = CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "knobs 10 min"])
+    assert first.exit_code == 0, first.output
+    (written,) = tmp_path.iterdir()
+    known = bounds.remembered(written)
+    assert {task.policy for task in known} == {"fallback", "knobs 10 min"}
+    asked: list[bounds.Task] = []
+    monkeypatch.setattr(bounds, "run_all", lambda tasks, jobs, console: asked.extend(tasks) or [])
+    CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "alarm", "--resume"])
+    assert {task.policy for task in asked} == {"alarm"}
+    assert bounds.remembered(written) == known
