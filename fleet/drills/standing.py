@@ -1,6 +1,6 @@
-"""`make thresholds`: each threshold swept alone over common markets; the table and the picture of docs/thresholds.md.
+"""`make thresholds`: each threshold of a policy swept alone over common markets; the table and the picture of its page.
 
-Run by hand when a default or the policy changes: it takes minutes on all cores and is part of no test.
+Run by hand when a default or a policy changes: it takes minutes on all cores and is part of no test.
 """
 
 import dataclasses
@@ -17,39 +17,53 @@ from fleet.drills.compare import Job, Mean, Row, front, mean, run
 from fleet.drills.drill import Result, default_settings
 from fleet.drills.policies import without_valve
 from fleet.drills.scene import Scene
-from fleet.settings import Settings
+from fleet.settings import Policy, Settings
 from fleet.timeline import INK, STYLE
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "thresholds.md"
 BEGIN, END = "<!-- table -->", "<!-- /table -->"
 REGION, SEEDS, DAYS = "us-east-2", 8, 45
 DEFAULT = "the defaults"
 
-SWEPT: dict[str, Sequence[int]] = {
-    "alarm_minutes": (6, 9, 15, 20),
-    "grace_seconds": (300, 600, 1500),
-    "skip_cap_seconds": (1200, 3600),
-    "scan_seconds": (900, 3600),
-    "rearm_score": (1, 5, 8),
-    "rearm_streak": (1, 3, 4),
-    "cooldown_seconds": (0, 3600, 21600, 43200),
+PAGES: dict[Policy, str] = {"alarm": "thresholds", "bridge": "bridge-policy"}  # under docs/, and docs/pictures/
+SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
+    "alarm": {
+        "alarm_minutes": (6, 9, 15, 20),
+        "grace_seconds": (300, 600, 1500),
+        "skip_cap_seconds": (1200, 3600),
+        "scan_seconds": (900, 3600),
+        "rearm_score": (1, 5, 8),
+        "rearm_streak": (1, 3, 4),
+        "cooldown_seconds": (0, 3600, 21600, 43200),
+    },
+    "bridge": {
+        "patience_seconds": (30, 60, 300),
+        "scan_seconds": (60, 300),
+        "bar_seconds": (900, 1800, 3600, 7200),
+        "bar_sways_percent": (0, 75),
+        "steady_seconds": (3600, 57600),
+        "on_warning": (0,),
+    },
 }
 
 
 def changed(base: Settings, key: str, value: int) -> Settings:
-    """One threshold of the watchdog at another value."""
+    """One threshold of the policy at another value."""
+    if base.policy == "bridge":
+        return dataclasses.replace(base, bridge=dataclasses.replace(base.bridge, **{key: value}))
     return dataclasses.replace(base, watchdog=dataclasses.replace(base.watchdog, **{key: value}))
 
 
 @click.command()
+@click.option("--policy", type=click.Choice(list(SWEPT)), default="alarm", show_default=True)
 @click.option("--seeds", default=SEEDS, show_default=True)
 @click.option("--days", default=float(DAYS), show_default=True)
-def main(seeds: int, days: float) -> None:
+def main(policy: Policy, seeds: int, days: float) -> None:
     """Sweep, write the table, draw the front."""
-    base = without_valve(default_settings())
+    base, swept = without_valve(dataclasses.replace(default_settings(), policy=policy)), SWEPT[policy]
+    page = DOCS / f"{PAGES[policy]}.md"
     variants = {DEFAULT: base}
-    variants |= {f"{key} {value}": changed(base, key, value) for key, values in SWEPT.items() for value in values}
+    variants |= {f"{key} {value}": changed(base, key, value) for key, values in swept.items() for value in values}
     scene = Scene(region=REGION, days=days)
     jobs = [
         Job(scene, "watchdog", seed, settings, variant=name)
@@ -60,11 +74,11 @@ def main(seeds: int, days: float) -> None:
     for job, result in track(run(jobs), total=len(jobs), description="drills"):
         results.setdefault(job.variant, []).append(result)
     rows = [Row(name, tuple(results[name])) for name in variants]
-    text = PAGE.read_text(encoding="utf-8")
+    text = page.read_text(encoding="utf-8")
     before, _, rest = text.partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{_table(rows, seeds, days)}\n{END}{after}", encoding="utf-8")
-    draw(rows, DOCS / "pictures" / "thresholds.svg")
+    page.write_text(f"{before}{BEGIN}\n{_table(rows, seeds, days)}\n{END}{after}", encoding="utf-8")
+    draw(rows, base, DOCS / "pictures" / f"{PAGES[policy]}.svg")
 
 
 def against(row: Row, base: Row, of: str) -> Mean:
@@ -101,7 +115,7 @@ def _signed(change: Mean) -> str:
     return f"{change.value:+.1f} ± {change.half_width:.1f} %"
 
 
-def draw(rows: Sequence[Row], path: Path) -> Path:
+def draw(rows: Sequence[Row], settings: Settings, path: Path) -> Path:
     """Each threshold as a line of its values through the defaults, and the front."""
     base = rows[0]
     with mpl.rc_context({**STYLE, "axes.spines.left": True}):
@@ -109,8 +123,8 @@ def draw(rows: Sequence[Row], path: Path) -> Path:
         axes = figure.add_subplot()
         axes.grid(color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
-        default = vars(default_settings().watchdog)
-        for color, key in zip(COLORS, SWEPT, strict=False):
+        default = vars(settings.bridge if settings.policy == "bridge" else settings.watchdog)
+        for color, key in zip(COLORS, SWEPT[settings.policy], strict=False):
             mine = [(int(row.name.rpartition(" ")[2]), row) for row in rows if row.name.rpartition(" ")[0] == key]
             points = sorted([*mine, (default[key], base)], key=lambda point: point[0])
             xs = [row.cost_usd.value for _, row in points]
