@@ -65,13 +65,6 @@ def _scan(s: Settings) -> Iterator[Problem]:
             yield Problem(f"{section}.scan_seconds", seconds, "whole minutes, as the schedule's rate")
 
 
-def _bar(s: Settings) -> Iterator[Problem]:
-    b = s.bridge
-    if not b.bar_min_seconds <= b.bar_seconds <= b.bar_max_seconds:
-        allowed = f"from bridge.bar_min_seconds ({b.bar_min_seconds}) to bridge.bar_max_seconds ({b.bar_max_seconds})"
-        yield Problem("bridge.bar_seconds", b.bar_seconds, allowed)
-
-
 def _valve(s: Settings) -> Iterator[Problem]:
     w = s.watchdog
     if w.valve_window_seconds <= (w.valve_failovers - 1) * w.cooldown_seconds:

@@ -79,14 +79,14 @@ class Bridge(Section):
     patience_seconds: int = _number(
         130, ge=30, le=900, why="one reclaim of 22 July 2026 was answered by the market after two minutes"
     )
-    scan_seconds: int = _number(300, ge=300, le=3600, why="readings of the market that end a drought of 23 min in time")
-    bar_seconds: int = _number(2700, ge=0, le=86400, why="calm that a return needs: what has sold for long sells on")
-    bar_min_seconds: int = _number(2400, ge=0, le=86400, why="below it, returns end in the next flicker")
-    bar_max_seconds: int = _number(3300, ge=0, le=86400, why="above it, on-demand costs more than the minutes saved")
-    steady_seconds: int = _number(
-        14400, ge=600, le=604800, why="a spot box that lived this long leaves the bar where it is"
+    scan_seconds: int = _number(120, ge=60, le=3600, why="a return waits for the reading that shows the bar reached")
+    bar_seconds: int = _number(3300, ge=0, le=86400, why="calm that a return needs: what has sold for long sells on")
+    bar_sways_percent: int = _number(
+        25, ge=0, le=100, why="up for a box that dies at once, down for one that lives twice `steady_seconds`"
     )
-    keeps_percent: int = _number(75, ge=0, le=100, why="of the calm, when a zone stops selling: they fall together")
+    steady_seconds: int = _number(
+        14400, ge=600, le=604800, why="a spot box that lived this long leaves the bar as set; the younger, the higher"
+    )
     on_warning: bool = True  # leave ahead of a loss that AWS warns of, while spot sells and so can be bought back
     idle_warnings: int = _number(5, ge=1, le=100, why="warnings running that came to nothing: no more are believed")
     valve_failovers: int = _number(

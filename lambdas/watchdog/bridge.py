@@ -16,11 +16,9 @@ from lambdas.watchdog.world import World
 
 TELLS_OF_DROUGHT = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.TERMINATED, Wake.PATIENCE, Wake.SCAN}
 CUT_OFF = timedelta(seconds=1)  # an event's time has no fraction: patience must not run out early for that
-WARNING_SETTLES = timedelta(seconds=10)  # a notice that came with the warning has shut the box's gate by then
-DRY_KEEPS = 0.25  # of the calm, at a reading without supply: one may be an error of the score, two end it
+WARNING_SETTLES = timedelta(seconds=6)  # a notice that came with it has shut the gate, the group has not yet launched
 LATE_EVENT_SECONDS = 15  # an event that comes later than this tells of the past: patience runs from its arrival
 REMEMBERED_NOTICES = 4  # boxes with two minutes to live: more than the group may run at once on one lever
-BAR_ROSE_BY = 1.5  # a box that dies at once; one that lives for `steady_seconds` leaves the bar as it is
 
 
 def learn(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> State:
@@ -33,7 +31,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
             seen = replace(seen, noticed=noticed, idle_warnings=idle)
             if signal.box in world.instances:
                 lived = (now - world.instances[signal.box].launched_at).total_seconds()
-                seen = replace(seen, bar_seconds=_bar_after(lived, seen, settings))
+                seen = replace(seen, bar_seconds=_bar_after(lived, settings))
         case Wake.REBALANCE if signal.box in world.instances:
             seen = replace(seen, warned=signal.box, warned_at=now)
     if serving(world, seen) or world.coming(seen.noticed, settings, now):
@@ -85,6 +83,8 @@ def _warned(
     state, sells = replace(state, evidence=seen), selling(world, settings)
     if serving(world, seen) != {box} or box not in world.instances:
         why = "it is not the only box that serves"
+    elif world.coming(seen.noticed, settings, now):
+        why = "its successor is on its way, so the group would not launch another"
     elif seen.idle_warnings >= limits.idle_warnings:
         why = f"the last {seen.idle_warnings} warnings came to nothing"
     elif not sells:
@@ -97,7 +97,7 @@ def _warned(
         lived = int((now - world.instances[box].launched_at).total_seconds())
         warned = replace(state, evidence=replace(seen, idle_warnings=seen.idle_warnings + 1, selling=sells))
         reason = f"AWS warned that {box} may go; it was launched {lived} s ago"
-        return _out(warned, Kind.BRIDGED, min(seen.calm_seconds, bar(seen, settings)), now, reason)
+        return _out(warned, Kind.BRIDGED, min(max(seen.calm_seconds, lived), bar(seen, settings)), now, reason)
     return Decision(Action.REFUSED, f"the warning of {box} is left to the group: {why}", state=state)
 
 
@@ -124,15 +124,16 @@ def _left(state: State, calm_seconds: int, now: datetime) -> State:
 
 def back(world: World, state: State, settings: Settings, busy: str, now: datetime) -> Decision:
     """A scan on on-demand: one more reading of the market, and back to spot once it has been calm for the bar."""
-    seen, sells, limits = state.evidence, selling(world, settings), settings.bridge
+    if world.unread:
+        return Decision(Action.REFUSED, world.unread)
+    seen, sells = state.evidence, selling(world, settings)
     interval = now - max(filter(None, [state.scored_at, state.since]), default=now)
-    closed = set(seen.selling) - set(sells)
-    calm = seen.calm_seconds * (limits.keeps_percent / 100) ** len(closed)
-    calm = calm + min(interval.total_seconds(), settings.scan_seconds) if sells else calm * DRY_KEEPS
+    calm = seen.calm_seconds if sells or seen.selling else 0  # one reading without supply may be an error of the score
+    calm += int(min(interval.total_seconds(), settings.scan_seconds)) if sells else 0
     needed = bar(seen, settings)
     calm = min(calm, needed)
-    new = replace(state, scored_at=now, evidence=replace(seen, calm_seconds=int(calm), selling=sells))
-    numbers = f"spot calm for {calm:.0f} s, bar {needed} s, sells in {', '.join(sells) or 'no zone'}"
+    new = replace(state, scored_at=now, evidence=replace(seen, calm_seconds=calm, selling=sells))
+    numbers = f"spot calm for {calm} s, bar {needed} s, sells in {', '.join(sells) or 'no zone'}"
     serves = any(box.id in world.healthy for box in world.alive_by_purchase[1])
     busy = busy or ("" if serves else "no on-demand box serves yet")
     if calm < needed or not sells or busy:
@@ -155,8 +156,8 @@ def bar(seen: Evidence, settings: Settings) -> int:
     return seen.bar_seconds or settings.bridge.bar_seconds
 
 
-def _bar_after(lived_seconds: float, seen: Evidence, settings: Settings) -> int:
-    """The bar once a spot box has died: half again as high if it died at once, lower the longer it lived."""
+def _bar_after(lived_seconds: float, settings: Settings) -> int:
+    """The bar once a spot box has died: the younger, the higher."""
     limits = settings.bridge
-    moved = bar(seen, settings) * BAR_ROSE_BY ** (1 - lived_seconds / limits.steady_seconds)
-    return int(min(max(moved, limits.bar_min_seconds), limits.bar_max_seconds))
+    youth = 1 - min(lived_seconds / limits.steady_seconds, 2)
+    return int(limits.bar_seconds * (1 + youth * limits.bar_sways_percent / 100))

@@ -175,8 +175,8 @@ def test_warning_while_nothing_is_sold_keeps_the_box_that_cannot_be_bought_back(
 def test_return_waits_for_the_bar_of_calm_and_is_launch_first(bridge: Settings) -> None:
     log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact(scores=Scores(wrong_share=0)))
     (back,) = times(log, "decision", action="re-arm")
-    bar = bridge.bridge.bar_max_seconds  # its box died young
-    assert 5 * HOUR + bridge.bridge.bar_min_seconds - 300 <= back <= 5 * HOUR + bar + 2 * 300 + 60
+    bar = bridge.bridge.bar_seconds * (1 + bridge.bridge.bar_sways_percent / 100 * 3 / 4)  # its box lived for an hour
+    assert abs(back - (5 * HOUR + bar)) <= 2 * bridge.scan_seconds
     assert len(result.measure.windows) == 2
 
 

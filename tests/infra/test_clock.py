@@ -38,8 +38,8 @@ def test_clock_may_wake_the_watchdog_and_the_watchdog_may_start_the_clock(other_
     assert (statement["Action"], statement["Resource"]) == ("states:StartExecution", arn)
 
 
-def test_scan_of_the_bridge_policy_reads_the_market_every_five_minutes(other_assembly: Path) -> None:
+def test_scan_of_the_bridge_policy_reads_the_market_every_two_minutes(other_assembly: Path) -> None:
     rules = resources(read(other_assembly)["watchdog"], "AWS::Events::Rule")
     assert [r["Properties"]["ScheduleExpression"] for r in rules if "ScheduleExpression" in r["Properties"]] == [
-        "rate(5 minutes)"
+        "rate(2 minutes)"
     ]

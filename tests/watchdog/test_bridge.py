@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fleet.settings import Settings
+from lambdas.watchdog.cloud import CloudError, ThrottledError
 from lambdas.watchdog.state import Evidence, Kind, Mode, State, loads
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
 
@@ -214,7 +215,7 @@ def test_specified_policy_ignores_patience_and_drought() -> None:
 
 
 def warned(**evidence: Any) -> StillCloud:
-    cloud = armed(**{"warned": BOX, "warned_at": ago(10), **evidence})
+    cloud = armed(**{"warned": BOX, "warned_at": ago(6), **evidence})
     cloud.put_box(age=9000, health="healthy")
     cloud.scored = SELLS
     return cloud
@@ -224,7 +225,7 @@ def test_warning_is_decided_on_once_a_notice_that_came_with_it_would_have_shown(
     cloud = warned(warned="", warned_at=None)
     assert wake(cloud, about("rebalance-recommendation"))["action"] == "waiting"
     assert seen(cloud).warned_at == NOW
-    assert f"wake {NOW + timedelta(seconds=10):%H:%M:%S}" in cloud.calls
+    assert f"wake {NOW + timedelta(seconds=6):%H:%M:%S}" in cloud.calls
 
 
 def test_only_serving_box_is_left_for_on_demand_while_it_can_be_bought_back() -> None:
@@ -234,6 +235,14 @@ def test_only_serving_box_is_left_for_on_demand_while_it_can_be_bought_back() ->
     assert (seen(cloud).calm_seconds, seen(cloud).idle_warnings) == (LIMITS.bar_seconds, 1)
 
 
+@pytest.mark.parametrize(("calm", "lived", "kept"), [(0, 500, 500), (600, 500, 600), (0, 9000, LIMITS.bar_seconds)])
+def test_life_of_the_box_is_calm_as_well(calm: int, lived: int, kept: int) -> None:
+    cloud = warned(calm_seconds=calm)
+    cloud.known[BOX] = replace(cloud.known[BOX], launched_at=ago(lived))
+    wake(cloud, PATIENCE)
+    assert seen(cloud).calm_seconds == kept
+
+
 @pytest.mark.parametrize(
     ("why", "change"),
     [
@@ -241,6 +250,10 @@ def test_only_serving_box_is_left_for_on_demand_while_it_can_be_bought_back() ->
         ("it is not the only box that serves", lambda cloud: cloud.put_box("i-0other", age=900, health="healthy")),
         ("it is not the only box that serves", lambda cloud: cloud.health.update({BOX: "draining"})),
         ("it is not the only box that serves", lambda cloud: cloud.known.clear()),
+        (
+            "its successor is on its way, so the group would not launch another",
+            lambda cloud: cloud.put_box("i-0next", age=5, lifecycle="Pending"),
+        ),
         ("a deploy is in progress", lambda cloud: setattr(cloud, "deploying", True)),
     ],
 )
@@ -260,7 +273,7 @@ def test_warning_says_what_it_waits_for_and_what_it_did() -> None:
 
 
 def test_second_warning_of_the_same_box_starts_the_wait_anew() -> None:
-    cloud = warned(warned_at=ago(9))
+    cloud = warned(warned_at=ago(5))
     assert wake(cloud, PATIENCE)["action"] == "nothing"
     assert wake(cloud, about("rebalance-recommendation"))["action"] == "waiting"
     assert wake(cloud, PATIENCE)["action"] == "nothing"
@@ -283,7 +296,7 @@ def test_warning_during_a_return_is_left_to_the_return() -> None:
 def test_warning_of_a_day_whose_on_demand_hours_are_used_up_is_left_to_the_group() -> None:
     cloud, noon = warned(), NOW.replace(hour=12)
     cloud.settings = limited(1, "bridge")
-    evidence = replace(seen(cloud), warned_at=noon - timedelta(seconds=10))
+    evidence = replace(seen(cloud), warned_at=noon - timedelta(seconds=6))
     cloud.set_state(replace(loads(cloud.state), metered_at=noon, metered_seconds=3600, evidence=evidence))
     spent = "1.0 h on-demand today, limit 1 h"
     assert wake(cloud, PATIENCE, now=noon)["reason"] == f"the warning of {BOX} is left to the group: {spent}"
@@ -309,16 +322,12 @@ def test_warnings_can_be_left_to_the_group_altogether() -> None:
 # --- the bar ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("lived", "bar"),
-    [(0, LIMITS.bar_max_seconds), (LIMITS.steady_seconds, LIMITS.bar_seconds), (86400, LIMITS.bar_min_seconds)],
-)
-def test_young_death_raises_the_bar_and_a_long_life_lowers_it(lived: int, bar: int) -> None:
+@pytest.mark.parametrize(("lived", "share"), [(0, 1.25), (0.5, 1.125), (1, 1), (1.5, 0.875), (2, 0.75), (20, 0.75)])
+def test_young_death_raises_the_bar_and_a_long_life_lowers_it(lived: float, share: float) -> None:
     cloud = armed()
-    cloud.put_box(age=lived, health="healthy")
+    cloud.put_box(age=lived * LIMITS.steady_seconds, health="healthy")
     wake(cloud, about("interruption-warning"))
-    wake(cloud, about("interruption-warning"))
-    assert abs(seen(cloud).bar_seconds - bar) <= 1
+    assert seen(cloud).bar_seconds == int(share * LIMITS.bar_seconds)
 
 
 def bridging(**evidence: Any) -> StillCloud:
@@ -330,25 +339,41 @@ def bridging(**evidence: Any) -> StillCloud:
 
 
 def test_supply_makes_calm_and_calm_up_to_the_bar_returns_to_spot() -> None:
-    cloud = bridging(calm_seconds=LIMITS.bar_seconds - 301)
+    cloud = bridging(calm_seconds=LIMITS.bar_seconds - LIMITS.scan_seconds - 1)
     assert wake(cloud, SCAN)["action"] == "refused"
     assert seen(cloud).calm_seconds == LIMITS.bar_seconds - 1
-    cloud = bridging(calm_seconds=LIMITS.bar_seconds - 300)
+    cloud = bridging(calm_seconds=LIMITS.bar_seconds - LIMITS.scan_seconds)
     assert wake(cloud, SCAN)["action"] == "re-arm"
     assert cloud.lever == "0"
 
 
-def test_reading_without_supply_leaves_a_quarter_of_the_calm() -> None:
-    cloud = bridging(calm_seconds=1000)
+def test_one_reading_without_supply_may_be_an_error_and_two_end_the_calm() -> None:
+    cloud = bridging(calm_seconds=1000, selling=("use2-az1",))
     cloud.scored = DRY
     wake(cloud, SCAN)
-    assert seen(cloud).calm_seconds == 250
+    assert (seen(cloud).calm_seconds, seen(cloud).selling) == (1000, ())
+    wake(cloud, SCAN, now=NOW + timedelta(seconds=LIMITS.scan_seconds))
+    assert seen(cloud).calm_seconds == 0
 
 
-def test_zone_that_stops_selling_costs_a_share_of_the_calm() -> None:
-    cloud = bridging(calm_seconds=1000, selling=("use2-az1", "use2-az2"))
+def test_supply_in_one_zone_after_another_is_calm() -> None:
+    cloud = bridging(calm_seconds=1000, selling=("use2-az2",))
     wake(cloud, SCAN)
-    assert seen(cloud).calm_seconds == 1000 * LIMITS.keeps_percent // 100 + 300
+    assert seen(cloud).calm_seconds == 1000 + LIMITS.scan_seconds
+
+
+def test_reading_that_failed_says_nothing_of_the_market() -> None:
+    cloud = bridging(calm_seconds=1000, selling=("use2-az1",))
+    before = cloud.state
+
+    def throttled(call: str, number: int) -> None:
+        if call == "scores":
+            raise ThrottledError("GetSpotPlacementScores: throttled")
+
+    cloud.before = throttled
+    with pytest.raises(CloudError, match="GetSpotPlacementScores: throttled"):
+        wake(cloud, SCAN)
+    assert cloud.state == before
 
 
 def test_dry_market_says_so_and_never_sells_a_return() -> None:
@@ -369,9 +394,9 @@ def test_moderate_score_sells() -> None:
 
 
 def test_bar_that_has_moved_is_the_one_that_counts() -> None:
-    raised = bridging(calm_seconds=LIMITS.bar_seconds, bar_seconds=LIMITS.bar_seconds + 301)
+    raised = bridging(calm_seconds=LIMITS.bar_seconds, bar_seconds=LIMITS.bar_seconds + 121)
     assert wake(raised, SCAN)["action"] == "refused"
-    lowered = bridging(calm_seconds=LIMITS.bar_seconds - 600, bar_seconds=LIMITS.bar_seconds - 300)
+    lowered = bridging(calm_seconds=LIMITS.bar_seconds - 420, bar_seconds=LIMITS.bar_seconds - 300)
     assert wake(lowered, SCAN)["action"] == "re-arm"
 
 
@@ -384,8 +409,11 @@ def test_one_on_demand_box_that_serves_is_enough_to_return() -> None:
 def test_repeated_scan_is_no_second_reading() -> None:
     cloud = bridging(calm_seconds=1000)
     wake(cloud, SCAN)
-    wake(cloud, SCAN)
-    assert seen(cloud).calm_seconds == 1300
+    assert seen(cloud).calm_seconds == 1000 + LIMITS.scan_seconds
+    before = cloud.state
+    record = wake(cloud, SCAN, now=NOW + timedelta(seconds=LIMITS.scan_seconds // 2 - 1))
+    assert record["reason"] == "59 s since the last reading of the market"
+    assert cloud.state == before
 
 
 def test_no_return_before_an_on_demand_box_serves() -> None:
@@ -401,7 +429,7 @@ def test_no_return_before_an_on_demand_box_serves() -> None:
 
 
 def test_calm_counts_from_the_way_out_and_no_longer_than_a_scan() -> None:
-    for since, scored, calm in [(100, 5000, 100), (5000, 100, 0), (5000, 200, 200), (5000, 900, LIMITS.scan_seconds)]:
+    for since, scored, calm in [(100, 5000, 100), (5000, 59, 0), (5000, 90, 90), (5000, 900, 120)]:
         cloud = bridging()
         cloud.set_state(replace(loads(cloud.state), since=ago(since), scored_at=ago(scored)))
         wake(cloud, SCAN)
