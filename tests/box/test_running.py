@@ -104,7 +104,7 @@ def test_throttled_deregistration_neither_stops_the_drain_nor_is_given_up(servin
     fault = {"service": "elasticloadbalancing", "action": "DeregisterTargets", "code": "Throttling"}
     box.aws.control("fault", **fault, times=4)
     log = box.probe()
-    stream = box.generate(tokens=40, stream=True, pace_seconds=0.2)
+    stream = box.generate(tokens=20, stream=True, pace_seconds=0.2)
     time.sleep(0.5)
     box.notice()
     seen = box.wait_for(r"^([\d.]+) DRAIN ")
