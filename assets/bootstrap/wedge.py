@@ -76,8 +76,9 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
         return memory, Action.REPLACE, wedged
     if wedged or not look.answers:
         return memory, Action.NOTHING, wedged
+    memory = replace(memory, shut_at=None)
     if look.gate_shut:
-        return replace(memory, shut_at=None), Action.WARM, "the engine answers again"
+        return memory, Action.WARM, "the engine answers again"
     if memory.unloaded_looks >= 2 and not look.active:
         return memory, Action.WARM, "the model is not loaded"
     if stuck > 0 and stuck >= box.wedge_stuck_seconds - box.token_seconds and memory.proof_at is None:

@@ -171,6 +171,12 @@ def test_engine_that_recovers_is_warmed_before_it_opens(box: config.Box) -> None
     assert looks(box, [silent] * 7 + [back])[-1] is wedge.Action.WARM
 
 
+def test_engine_that_recovered_behind_a_gate_that_could_not_be_shut_has_its_minute_again(box: config.Box) -> None:
+    silent = {"answers": False, "loaded": None}
+    actions = looks(box, [silent] * 7 + [{}] + [silent] * 20)
+    assert [action for action in actions if action is not wedge.Action.NOTHING][:2] == [wedge.Action.SHUT] * 2
+
+
 def test_engine_that_lost_its_model_is_warmed_on_the_second_look(box: config.Box) -> None:
     assert looks(box, [{"loaded": False}] * 2) == [wedge.Action.NOTHING, wedge.Action.WARM]
     assert looks(box, [{"loaded": False}, {}, {"loaded": False}]) == [wedge.Action.NOTHING] * 3
