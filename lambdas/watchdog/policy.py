@@ -110,7 +110,7 @@ def _finish(
     unfinished: Transition, signal: Signal, world: World, state: State, settings: Settings, now: datetime
 ) -> Decision:
     """What was begun comes first. Only a failover that is due takes its place: it moves the same levers."""
-    if unfinished.kind is not Kind.FAILOVER and state.armed and signal.wake in {Wake.ALARM_LIT, Wake.SCAN}:
+    if signal.wake in {Wake.ALARM_LIT, Wake.SCAN}:
         failover = _alarm(world, state, settings, now)
         if failover.action is Action.TRANSITION:
             return failover

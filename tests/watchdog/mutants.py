@@ -100,7 +100,7 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
         case ast.Constant(value=str()):
             yield ast.Constant(node.value + "!")
         case ast.Constant(value=None):
-            yield ast.Constant(0)
+            yield ast.Constant(True)  # not 0: most of ours only ask whether there is something
         case ast.If():
             for value in (True, False):
                 yield ast.If(ast.Constant(value), node.body, node.orelse)

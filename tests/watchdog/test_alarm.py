@@ -153,6 +153,13 @@ def test_guard_4_a_target_that_answers_now_holds_failover_back_at_any_time(lit: 
     )  # fmt: skip
 
 
+def test_all_targets_that_answer_are_named() -> None:
+    cloud = StillCloud()
+    cloud.put_box("i-0a", age=3000, health="healthy")
+    cloud.put_box("i-0b", age=3000, health="healthy")
+    assert wake(cloud, "alarm-lit")["reason"] == "failover skipped: i-0a, i-0b answers now"
+
+
 @pytest.mark.parametrize("health", ["initial", "unhealthy", "draining", "unused", "unavailable"])
 def test_only_a_healthy_target_answers(health: str) -> None:
     cloud = StillCloud()

@@ -270,6 +270,23 @@ def test_broken_mail_holds_no_failover_back_and_mails_come_in_order_later() -> N
     assert [subject for subject, _ in cloud.mails] == ["[llm] purchase lever repaired", "[llm] on-demand failover"]
 
 
+def test_mail_owed_by_something_unfinished_does_not_hold_the_command_back() -> None:
+    cloud = armed()
+    cloud.set_state(cloud.parsed.begin(Kind.REPAIRED, ago(60), "half done"))
+    sns_down(cloud)
+    with pytest.raises(ThrottledError):
+        wake(cloud, "pin")
+    assert (cloud.parsed.mode, cloud.lever, len(cloud.parsed.owed)) == (Mode.PINNED, "100", 2)
+
+
+def test_finish_writes_the_state_only_once_it_is_finished() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(1)), lever="100")
+    cloud.set_state(State(Mode.FAILOVER).begin(Kind.FAILOVER, ago(60), "half done"))
+    wake(cloud, "alarm-ok")
+    writes = [call for call in cloud.calls if call.startswith(("put", "flip", "mail"))]
+    assert writes == ["flip 100", "put_state", "mail", "put_state"]
+
+
 def test_mails_sent_before_one_that_fails_are_not_sent_again() -> None:
     cloud = armed()
     owed = State(Mode.ARMED).begin(Kind.REPAIRED, ago(9), "one").begin(Kind.REPAIRED, ago(8), "two")
@@ -301,6 +318,15 @@ def test_unfinished_repair_gives_way_to_a_failover_that_is_due() -> None:
     cloud.before = stuck_refresh
     assert wake(cloud, "alarm-lit")["action"] == "failover"
     assert (cloud.lever, cloud.live_group.on_demand_percentage, len(cloud.mails)) == ("100", 100, 2)
+
+
+@pytest.mark.parametrize(("command", "mode"), [("pin", Mode.PINNED), ("probe", Mode.ARMED)])
+def test_command_is_not_lost_to_an_unfinished_repair_under_a_lit_alarm(command: str, mode: Mode) -> None:
+    cloud = StillCloud()
+    cloud.set_state(replace(cloud.parsed, launched_at=ago(9000)).begin(Kind.REPAIRED, ago(60), "half done"))
+    record = wake(cloud, command)
+    assert record["action"] == {"pin": "pinned", "probe": "probe"}[command]
+    assert cloud.parsed.mode is mode
 
 
 def test_unfinished_repair_is_finished_where_no_failover_is_due() -> None:

@@ -26,7 +26,7 @@ def test_five_abandoned_launches_running_suspend_launch_with_one_mail() -> None:
     assert abandon(cloud, 4) == "boot-loop"
     assert "Launch" in cloud.live_group.suspended
     assert [subject for subject, _ in cloud.mails] == ["[llm] boots keep failing, launching is suspended"]
-    assert "Why: 5 launches running were abandoned" in cloud.mails[0][1]
+    assert "Why: 5 launches running were abandoned\n" in cloud.mails[0][1]
 
 
 def test_abandoned_launch_told_twice_counts_once() -> None:
@@ -175,7 +175,7 @@ def test_notices_of_our_boxes_are_recorded_those_of_others_ignored(name: str) ->
     cloud.put_box(age=5000)
     record = wake(cloud, name)
     assert record["action"] == "recorded"
-    assert "i-0aaaaaaaaaaaaaaa1" in record["reason"]
+    assert record["reason"] == f"{name.split('-')[0]} i-0aaaaaaaaaaaaaaa1"
     assert cloud.calls == ["parameters", "group"] * 2
 
 
@@ -208,3 +208,34 @@ def test_finished_stop_is_not_sent_again() -> None:
     wake(cloud, "alarm-ok")
     assert "suspend Launch" not in cloud.calls
     assert len(cloud.mails) == 1
+
+
+def test_launches_abandoned_before_any_served_count() -> None:
+    cloud = StillCloud(state=State(Mode.ARMED).dumps())
+    abandon(cloud, 1)
+    assert [box for box, _ in cloud.parsed.abandoned] == ["i-01"]
+
+
+def test_oldest_abandoned_launches_are_forgotten_first_whatever_their_names_and_order() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(10)))
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance", "Launch"}))
+    for number, at in ((9, 60), (8, 10), (7, 20), (1, 50), (2, 40), (3, 30)):
+        abandon(cloud, number, at=at)
+    assert [box for box, _ in cloud.parsed.abandoned] == ["i-01", "i-02", "i-03", "i-07", "i-08"]
+    before = cloud.state
+    abandon(cloud, 9, at=60)
+    assert cloud.state == before
+
+
+def test_news_told_twice_does_not_stop_a_loop_that_a_human_resumed() -> None:
+    cloud = in_a_boot_loop()
+    abandon(cloud, 4)
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset())
+    assert abandon(cloud, 4) == "recorded"
+    assert len(cloud.mails) == 1
+
+
+def test_arm_begins_the_count_anew_before_the_loop_is_stopped() -> None:
+    cloud = in_a_boot_loop()
+    assert wake(cloud, "arm")["action"] == "armed"
+    assert cloud.parsed.abandoned == ()

@@ -82,6 +82,62 @@ def test_base_capacity_on_demand_is_not_rolled_and_not_waited_for() -> None:
     assert wake(cloud, "scan")["action"] == "re-armed"
 
 
+def fleet_of_two(*, base: int = 0) -> StillCloud:
+    """Two boxes are wanted, two on-demand boxes serve, the lever is down and no roll was started."""
+    cloud = under_way(refresh=None)
+    cloud.settings = replace(cloud.settings, capacity=replace(cloud.settings.capacity, on_demand_base=base))
+    cloud.live_group = replace(cloud.live_group, desired=2)
+    cloud.put_box("i-0demand2", age=4000, spot=False, health="healthy")
+    return cloud
+
+
+def test_roll_is_not_started_where_spot_boxes_enough_serve_already() -> None:
+    cloud = fleet_of_two()
+    cloud.put_box(SPOT, age=200, health="healthy")
+    cloud.put_box("i-0spot2", age=200, health="healthy")
+    assert wake(cloud, "scan")["reason"] == "re-arm: old box leaving, 300 s of 2700 s"
+
+
+def test_base_capacity_counts_as_served_when_the_roll_is_weighed() -> None:
+    cloud = fleet_of_two(base=1)
+    cloud.put_box(SPOT, age=200, health="healthy")
+    assert wake(cloud, "scan")["action"] == "nothing"
+
+
+def test_roll_is_not_started_for_a_group_without_old_boxes() -> None:
+    cloud = under_way(refresh=None)
+    without(cloud, OLD)
+    assert wake(cloud, "scan")["reason"] == "re-arm: flipped, 300 s of 2700 s"
+
+
+def test_first_of_several_spot_boxes_is_named_at_the_end() -> None:
+    cloud = under_way()
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=200, health="healthy")
+    cloud.put_box("i-0spot2", age=200, health="healthy")
+    assert wake(cloud, "scan")["reason"] == f"spot box {SPOT} serves, 300 s after the lever moved"
+
+
+def test_scan_during_the_phase_names_what_holds_a_failover_back() -> None:
+    cloud = under_way()
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=200, lifecycle="Pending:Wait")
+    cloud.live_alarm = Alarm("ALARM", ago(5))
+    assert wake(cloud, "scan")["reason"] == names.LINE_SKIPPED_YOUNG
+
+
+def test_time_limit_ends_the_phase_though_a_failover_is_held_back() -> None:
+    cloud = under_way(2700)
+    cloud.live_alarm = Alarm("ALARM", ago(5))
+    assert wake(cloud, "scan")["action"] == "fell-back"
+
+
+def test_phase_that_stands_still_writes_nothing() -> None:
+    cloud = under_way()
+    wake(cloud, "scan")
+    assert "put_state" not in cloud.calls
+
+
 def test_roll_waits_for_a_deploy() -> None:
     cloud = under_way(refresh=None)
     cloud.deploying = True

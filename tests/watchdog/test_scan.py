@@ -50,6 +50,12 @@ def test_scan_retries_a_skipped_failover() -> None:
     assert cloud.parsed.failovers == (NOW + timedelta(seconds=352),)
 
 
+def test_failover_that_is_due_comes_before_a_repair() -> None:
+    cloud = StillCloud(lever="50")
+    assert wake(cloud, "scan")["action"] == "failover"
+    assert (cloud.lever, len(cloud.mails)) == ("100", 1)
+
+
 def test_scan_says_why_a_failover_is_still_skipped() -> None:
     cloud = StillCloud()
     cloud.put_box(age=10)
@@ -259,3 +265,22 @@ def test_transition_kinds_that_only_mail_move_no_lever() -> None:
     wake(cloud, "alarm-ok")
     assert cloud.lever == "100"
     assert len(cloud.mails) == 1
+
+
+def test_scores_are_not_asked_where_the_valve_decides() -> None:
+    cloud = StillCloud.on_demand(failovers=(ago(80000), ago(20000)))
+    assert wake(cloud, "scan")["action"] == "gave-up"
+    assert "scores" not in cloud.calls
+
+
+def test_scores_are_not_asked_during_a_rearm() -> None:
+    cloud = StillCloud.on_demand(rearm_from=ago(300), refresh_id="refresh-1")
+    wake(cloud, "scan")
+    assert "scores" not in cloud.calls
+
+
+def test_scores_are_asked_once_where_something_unfinished_comes_first() -> None:
+    cloud = StillCloud.on_demand()
+    cloud.set_state(cloud.parsed.begin(Kind.REPAIRED, ago(60), "half done"))
+    wake(cloud, "scan")
+    assert cloud.calls.count("scores") == 1
