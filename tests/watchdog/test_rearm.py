@@ -261,6 +261,13 @@ def test_failed_roll_of_somebody_else_does_not_end_the_phase() -> None:
     assert wake(cloud, "refresh-failed")["action"] == "nothing"
 
 
+def test_our_roll_is_cancelled_whatever_older_ones_there_are() -> None:
+    cloud = under_way(2700)
+    cloud.refreshed += (Refresh("r-older", "Successful", ago(90000), has_desired_configuration=True),)
+    wake(cloud, "scan")
+    assert [refresh.status for refresh in cloud.refreshed] == ["Cancelled", "Successful"]
+
+
 def test_success_wins_over_the_time_limit() -> None:
     cloud = under_way(5000)
     without(cloud, OLD)
@@ -318,6 +325,7 @@ def test_lever_moved_by_hand_during_the_phase_is_repaired_to_0() -> None:
     assert wake(cloud, "scan")["reason"] == "parameter 100, group 0: on-demand-failover expects 0"
     assert cloud.lever == "0"
     assert cloud.parsed.rearm_from is not None
+    assert cloud.refreshed[0].status == "InProgress"
 
 
 def test_pin_ends_the_phase() -> None:
