@@ -1,7 +1,7 @@
 """What a decision is: plain data that `policy` and `bridge` return and `act` carries out."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
 from lambdas.watchdog.signals import Signal
@@ -36,15 +36,20 @@ class Decision:
     problem: str = ""  # raised once everything else is done
 
     @property
+    def kind(self) -> Kind | None:
+        """The transition that this decision begins."""
+        unfinished = self.state.unfinished if self.state and self.action is Action.TRANSITION else None
+        return unfinished.kind if unfinished else None
+
+    @property
     def leads_on(self) -> bool:
         """Whether the same invocation looks and decides again: after a finish, and after the re-arm's flip."""
-        return self.action is Action.FINISH or self.name == Kind.REARM
+        return self.action is Action.FINISH or self.kind is Kind.REARM
 
     @property
     def name(self) -> str:
         """For the record: the transition's kind, or the action."""
-        unfinished = self.state.unfinished if self.state and self.action is Action.TRANSITION else None
-        return str(unfinished.kind if unfinished else self.action)
+        return str(self.kind or self.action)
 
 
 def transition(state: State, kind: Kind, now: datetime, why: str) -> Decision:
@@ -55,3 +60,8 @@ def transition(state: State, kind: Kind, now: datetime, why: str) -> Decision:
 def recorded(signal: Signal) -> Decision:
     """The signal was noted."""
     return Decision(Action.RECORDED, " ".join(filter(None, [signal.wake, signal.box, signal.detail])))
+
+
+def seconds(span: timedelta) -> int:
+    """Whole seconds, as they stand in reasons."""
+    return int(span.total_seconds())

@@ -6,7 +6,7 @@ from enum import Flag, auto
 from typing import assert_never
 
 from fleet.settings import Settings
-from lambdas.watchdog import policy
+from lambdas.watchdog import rearm
 from lambdas.watchdog.cloud import Cloud, CloudError
 from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import Mode, State, loads
@@ -54,7 +54,7 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
 def _wants_scores(signal: Signal, state: State, settings: Settings, now: datetime) -> bool:
     if signal.wake is Wake.PATIENCE:
         return state.armed and state.evidence.warned_at is not None
-    return signal.wake is Wake.SCAN and policy.wants_scores(state, settings, now)
+    return signal.wake is Wake.SCAN and rearm.wants_scores(state, settings, now)
 
 
 def _known(text: str | None, signal: Signal) -> State:

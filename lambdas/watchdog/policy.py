@@ -9,9 +9,9 @@ from typing import assert_never
 
 from fleet import names
 from fleet.settings import Settings
-from lambdas.watchdog import bridge
+from lambdas.watchdog import bridge, rearm
 from lambdas.watchdog.cloud import Alarm
-from lambdas.watchdog.decision import Action, Decision, recorded, transition
+from lambdas.watchdog.decision import Action, Decision, recorded, seconds, transition
 from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import HOURS_OF_A_DAY, Kind, Mode, State, Transition
 from lambdas.watchdog.world import World
@@ -49,7 +49,7 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
         case Wake.LAUNCH_FAILED:
             return _launch_failed(signal, world, state, settings, now)
         case Wake.ALARM_OK | Wake.TERMINATED | Wake.REFRESH_ENDED:
-            return _advance(world, state, settings, now) or recorded(signal)
+            return rearm.advance(world, state, settings, now) or recorded(signal)
         case Wake.INTERRUPTION | Wake.REBALANCE:
             ours = any(box.id == signal.box for box in world.seen_group.boxes)
             return recorded(signal) if ours else Decision(Action.IGNORED, f"{signal.box} is not of this fleet")
@@ -79,7 +79,7 @@ def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Dec
         return skip
     history = (*state.recent_failovers(settings, now), now)
     new = replace(state, mode=Mode.FAILOVER, since=now, failovers=history, cooldown_from=now, streak=0, rearm_from=None)
-    why = f"no healthy target, alarm lit for {_seconds(now - world.alarm.since)} s"
+    why = f"no healthy target, alarm lit for {seconds(now - world.alarm.since)} s"
     return transition(new, Kind.FAILOVER, now, why + (", during a re-arm" if state.rearm_from else ""))
 
 
@@ -91,7 +91,7 @@ def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: da
     # An alarm that was lit before the re-arm began is what the re-arm answers: it counts from there.
     lit = now - (max(alarm.since, state.rearm_from) if state.rearm_from else alarm.since)
     capped = lit >= timedelta(seconds=limits.skip_cap_seconds)
-    numbers = f"alarm lit for {_seconds(lit)} s, skip cap {limits.skip_cap_seconds} s"
+    numbers = f"alarm lit for {seconds(lit)} s, skip cap {limits.skip_cap_seconds} s"
     young = world.young(settings, now, ever_launched=state.launched_at is not None)
     if young and not capped:
         return Decision(Action.SKIPPED, names.LINE_SKIPPED_YOUNG, f"{young}; {numbers}")
@@ -131,86 +131,19 @@ def _scan_mode(world: World, state: State, settings: Settings, now: datetime) ->
     if state.mode is Mode.PINNED:
         return Decision(Action.NOTHING, names.LINE_PINNED, "" if world.agrees(100) else _disagreement(world, state))
     failover = _alarm(world, state, settings, now) if world.lit and state.armed else None
-    standing = [step for step in (failover, _advance(world, state, settings, now)) if step]
+    standing = [step for step in (failover, rearm.advance(world, state, settings, now)) if step]
     for step in standing:
         if step.action not in {Action.SKIPPED, Action.NOTHING}:
             return step
     if not world.agrees(state.expected_lever):
-        if busy := _busy(world, ours=state.refresh_id):
+        if busy := world.busy(ours=state.refresh_id):
             return Decision(Action.REFUSED, f"{_disagreement(world, state)}; repaired later: {busy}")
         return transition(state, Kind.REPAIRED, now, _disagreement(world, state))
     if standing:
         return standing[0]
     if state.armed:
         return Decision(Action.NOTHING, f"{state.mode}; nothing to do")
-    if spent := state.on_demand_spent(settings, now):
-        new = replace(state, mode=Mode.ARMED, since=now, cooldown_from=None, streak=0)
-        return transition(new, Kind.LIMITED, now, spent)
-    return _rearm(world, state, settings, now)
-
-
-def _rearm(world: World, state: State, settings: Settings, now: datetime) -> Decision:
-    """On-demand after a failover: valve, cooldown, streak, then back to spot."""
-    limits = settings.watchdog
-    if len(recent := state.recent_failovers(settings, now)) >= settings.valve_failovers:
-        new = replace(state, mode=Mode.PINNED, since=now, streak=0)
-        return transition(new, Kind.GAVE_UP, now, f"{len(recent)} failovers in {limits.valve_window_seconds // 3600} h")
-    if settings.policy == "bridge":
-        if state.scored_at and _just_scored(state, settings, now):
-            return Decision(Action.REFUSED, f"{_seconds(now - state.scored_at)} s since the last reading of the market")
-        return bridge.back(world, state, settings, _busy_for_rearm(world), now)
-    if state.cooldown_from and _cooling(state, settings, now):
-        cause = "failover" if state.cooldown_from in state.failovers else "the re-arm fell back"
-        elapsed = _seconds(now - state.cooldown_from)
-        return Decision(Action.REFUSED, f"{elapsed} s since {cause}, cooldown {limits.cooldown_seconds} s")
-    if state.scored_at and _just_scored(state, settings, now):
-        return Decision(
-            Action.REFUSED,
-            f"{_seconds(now - state.scored_at)} s since the last score, streak {state.streak} of {limits.rearm_streak}",
-        )
-    if world.unread:
-        return Decision(Action.REFUSED, world.unread)
-    zone = max(world.scores, key=lambda zone: world.scores[zone], default="no zone")
-    score = world.scores.get(zone, 0)
-    streak = min(state.streak + 1, limits.rearm_streak) if score >= limits.rearm_score else 0
-    new = replace(state, streak=streak, scored_at=now)
-    numbers = f"score {score} in {zone} ({limits.rearm_score} needed), streak {streak} of {limits.rearm_streak}"
-    busy = _busy_for_rearm(world)
-    if streak < limits.rearm_streak or busy:
-        return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
-    return transition(replace(new, streak=0, rearm_from=now, since=now), Kind.REARM, now, numbers)
-
-
-def _advance(world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
-    """The next step of the re-arm phase; None if there is none under way."""
-    if state.rearm_from is None:
-        return None
-    limits, elapsed = settings.watchdog, _seconds(now - state.rearm_from)
-    known = replace(state, refresh_id=state.refresh_id or _forgotten_roll(world, state.rearm_from))
-    spot, on_demand = world.alive_by_purchase
-    old = on_demand[settings.capacity.on_demand_base :]
-    serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
-    launching = len(spot) > len(serving)
-    if serving and not old:
-        new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None)
-        return transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
-    failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
-    if failed or elapsed >= limits.rearm_timeout_seconds:
-        new = replace(known, since=now, rearm_from=None, streak=0, cooldown_from=now)
-        why = failed[0] if failed else f"no spot box took over in {elapsed} s, limit {limits.rearm_timeout_seconds} s"
-        return transition(new, Kind.FELL_BACK, now, why)
-    enough = len(spot) >= world.seen_group.desired - settings.capacity.on_demand_base  # the group replaces unasked
-    if old and not (enough or launching or known.refresh_id or _busy(world)):
-        return Decision(Action.REFRESH, f"roll {len(old)} on-demand, launch first")
-    phase = "old box leaving" if serving else "successor launching" if launching else "flipped"
-    line = f"re-arm: {phase}, {elapsed} s of {limits.rearm_timeout_seconds} s"
-    return Decision(Action.NOTHING, line, state=known if known != state else None)
-
-
-def _forgotten_roll(world: World, since: datetime) -> str | None:
-    """The refresh that an invocation of this phase started before it failed to write its id."""
-    rolls = [r.id for r in world.refreshes if r.started_at >= since and not r.has_desired_configuration]
-    return next(iter(rolls), None)
+    return rearm.begin(world, state, settings, now)
 
 
 # --- events of the group ----------------------------------------------------------------------------------------
@@ -224,7 +157,7 @@ def _launched(signal: Signal, world: World, state: State, settings: Settings, no
         abandoned=tuple((box, when) for box, when in state.abandoned if when > at),
         dry_at=None if state.dry_at and state.dry_at <= at else state.dry_at,
     )
-    step = _advance(world, new, settings, now) or recorded(signal)
+    step = rearm.advance(world, new, settings, now) or recorded(signal)
     return step if step.state or new == state else replace(step, state=new)
 
 
@@ -274,41 +207,12 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
 
 
 def _probe(world: World) -> Decision:
-    if busy := _busy(world):
+    if busy := world.busy():
         return Decision(Action.REFUSED, f"probe refused: {busy}")
     return Decision(Action.PROBE, f"sent the group its own {world.percentage} % again")
 
 
-# --- rules used twice -------------------------------------------------------------------------------------------
-
-
-def wants_scores(state: State, settings: Settings, now: datetime) -> bool:
-    """Whether a scan gets as far as the placement score."""
-    cools = settings.policy == "alarm" and _cooling(state, settings, now)
-    waits = cools or _just_scored(state, settings, now)
-    valve = len(state.recent_failovers(settings, now)) >= settings.valve_failovers
-    return state.mode is Mode.FAILOVER and not (state.armed or state.unfinished or waits or valve)
-
-
-def _cooling(state: State, settings: Settings, now: datetime) -> bool:
-    return state.cooldown_from is not None and _seconds(now - state.cooldown_from) < settings.watchdog.cooldown_seconds
-
-
-def _just_scored(state: State, settings: Settings, now: datetime) -> bool:
-    """A repeated scan does not make a streak: scores count when they are at least half a scan apart."""
-    return state.scored_at is not None and _seconds(now - state.scored_at) < settings.scan_seconds // 2
-
-
-def _busy(world: World, *, ours: str | None = None) -> str:
-    """What else changes the group now, or may: a deploy, or an instance refresh that is not ours."""
-    if world.deploying:
-        return "a deploy is in progress"
-    active = [f"instance refresh {r.id} is {r.status}" for r in world.refreshes if r.active and r.id != ours]
-    return world.unread or next(iter(active), "")
-
-
-def _busy_for_rearm(world: World) -> str:
-    return "Launch is suspended; arm resumes it" if "Launch" in world.seen_group.suspended else _busy(world)
+# --- words ------------------------------------------------------------------------------------------------------
 
 
 def _disagreement(world: World, state: State) -> str:
@@ -317,7 +221,3 @@ def _disagreement(world: World, state: State) -> str:
 
 def _by(signal: Signal) -> str:
     return f"by {signal.who or 'an operator'}: {signal.detail or 'no reason given'}"
-
-
-def _seconds(span: timedelta) -> int:
-    return int(span.total_seconds())

@@ -46,7 +46,7 @@ class Trace:
             "also": also,
             "outcome": self.outcome,
             "mode": self.state and str(self.state.mode),
-            "lever": self.state.expected_lever if self.state and main.state else self.world.percentage,
+            "lever": self.state.expected_lever if self.state and main.kind else self.world.percentage,
             "rearming": bool(self.state and self.state.rearm_from),
             "streak": self.state and self.state.streak,
             "owed_mails": self.state and len(self.state.owed),

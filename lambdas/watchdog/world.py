@@ -64,6 +64,13 @@ class World:
         """Whether parameter and group both show what the state expects."""
         return self.lever == str(expected_lever) and self.percentage == expected_lever
 
+    def busy(self, *, ours: str | None = None) -> str:
+        """What else changes the group now, or may: a deploy, or an instance refresh that is not ours."""
+        if self.deploying:
+            return "a deploy is in progress"
+        active = [f"instance refresh {r.id} is {r.status}" for r in self.refreshes if r.active and r.id != ours]
+        return self.unread or next(iter(active), "")
+
     def young(self, settings: Settings, now: datetime, *, ever_launched: bool) -> str:
         """Which box is a recovery in progress, and why; empty if none is (definitions: FLEET.md section 2)."""
         for box in self.alive:

@@ -36,6 +36,7 @@ from tests.watchdog.equivalent_mutants import EQUIVALENT
 ROOT = Path(__file__).parents[2]
 MODULES = [
     "lambdas.watchdog.policy",
+    "lambdas.watchdog.rearm",
     "lambdas.watchdog.bridge",
     "lambdas.watchdog.decision",
     "lambdas.watchdog.act",
@@ -237,7 +238,7 @@ def survivors(chosen: list[Mutant], at_once: int) -> list[str]:
 @click.option("--only", default="", help="Take the mutants with this text in their names.")
 @click.option("--jobs", default=os.cpu_count(), show_default=True)
 def main(every: int, only: str, jobs: int) -> None:
-    """Mutate policy and act; exit 1 if the tests miss one."""
+    """Mutate what decides and what acts; exit 1 if the tests miss one."""
     began = time.monotonic()
     whole = [mutant for module in MODULES for mutant in mutants(module)]
     chosen = [mutant for mutant in whole[::every] if only in mutant.name]
