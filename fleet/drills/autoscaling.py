@@ -21,7 +21,7 @@ class AutoScalingGroup:
     def __init__(self, world: World, ec2: Ec2, balancer: Balancer, settings: Settings, percentage: int) -> None:
         self._zones = tuple(sorted({pool.zone for pool in ec2.pools.values()}))
         self._world, self._ec2, self._balancer, self._settings = world, ec2, balancer, settings
-        self._lags = world.stream("group")
+        self._lags, self._polls = world.stream("group"), world.stream("notices during a boot")
         self.created_at = world.clock.now
         self.desired = settings.capacity.min
         self.percentage = percentage
@@ -118,6 +118,9 @@ class AutoScalingGroup:
         """A notice or a recommendation: with capacity rebalancing the successor need not wait for the end."""
         if box.id in self.boxes and self._world.behaviour.capacity_rebalancing:
             self._retry(draw(self._lags, self._world.behaviour.rebalance_attempt))
+        if box.noticed_at is not None and not math.isinf(box.registered_at):
+            heard = max(self._world.clock.now, box.registered_at) + draw(self._polls, self._world.behaviour.agent_poll)
+            self._world.clock.at(heard, self._gives_up_boot, box)
 
     def box_changed(self, box: SimulatedBox) -> None:
         """The balancer's verdict on a member: the launch hook is completed once it is healthy."""
@@ -140,6 +143,12 @@ class AutoScalingGroup:
                 box.purchase, box.pool.label, "launch abandoned: boot failed", box.launched_at, box.id
             )
         self._ec2.end(box, "boot failed")
+
+    def _gives_up_boot(self, box: SimulatedBox) -> None:
+        """A box that hears its notice while it boots hands the launch hook back; the group ends it at once."""
+        if box.lifecycle == "Pending:Wait":
+            self._launch_unsuccessful(box.purchase, box.pool.label, "launch abandoned: notice", box.launched_at, box.id)
+            self._ec2.end(box, "reclaim")
 
     def wedged(self, box: SimulatedBox) -> None:
         """The balancer finds a member unhealthy; the group acts once its own grace is over."""

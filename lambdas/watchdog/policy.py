@@ -51,8 +51,7 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
         case Wake.ALARM_OK | Wake.TERMINATED | Wake.REFRESH_ENDED:
             return rearm.advance(world, state, settings, now) or recorded(signal)
         case Wake.INTERRUPTION | Wake.REBALANCE:
-            ours = any(box.id == signal.box for box in world.seen_group.boxes)
-            return recorded(signal) if ours else Decision(Action.IGNORED, f"{signal.box} is not of this fleet")
+            return _noticed(signal, world, state)
         case Wake.PATIENCE:
             return Decision(Action.NOTHING, "no drought")
         case Wake.PIN:
@@ -161,11 +160,20 @@ def _launched(signal: Signal, world: World, state: State, settings: Settings, no
     return step if step.state or new == state else replace(step, state=new)
 
 
+def _noticed(signal: Signal, world: World, state: State) -> Decision:
+    if signal.box not in {box.id for box in world.seen_group.boxes} | dict(state.abandoned).keys():
+        return Decision(Action.IGNORED, f"{signal.box} is not of this fleet")
+    new = state.with_notice(signal.box) if signal.wake is Wake.INTERRUPTION else state
+    return replace(recorded(signal), state=new if new != state else None)
+
+
 def _launch_failed(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
     at, group, limit = signal.at or now, world.seen_group, settings.watchdog.boot_loop_launches
     noted = recorded(signal)
     if state.launched_at and at <= state.launched_at:
         return noted
+    if signal.abandoned and signal.box in state.evidence.noticed:
+        return noted  # a reclaim, and no fault of the boot
     if signal.abandoned:
         known = {**dict(state.abandoned), signal.box: at}
         new = replace(state, abandoned=tuple(sorted(known.items(), key=lambda item: item[1])[-limit:]))

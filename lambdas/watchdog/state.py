@@ -16,6 +16,7 @@ VERSION = 1
 LIMIT_BYTES = 4096  # of a standard SSM parameter
 WHY_BYTES = 160  # of a transition's reason, which may quote an operator
 OWED_MAILS = 5  # while SNS is down; past it the oldest is dropped, its decision record remains
+REMEMBERED_NOTICES = 4  # boxes with two minutes to live: more than the group may run at once on one lever
 HOURS_OF_A_DAY = 24
 
 
@@ -59,7 +60,7 @@ class Transition:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the bridge policy remembers of the market."""
+    """What is remembered of the market: `noticed` under both policies, the rest under the bridge policy."""
 
     drought_at: datetime | None = None  # first launch that failed with nothing serving and nothing on its way
     noticed: tuple[str, ...] = ()  # the last boxes with an interruption notice
@@ -101,6 +102,14 @@ class State:
     def expected_lever(self) -> int:
         """On-demand percentage that parameter and group should show."""
         return 0 if self.armed else 100
+
+    def with_notice(self, box: str) -> Self:
+        """This state, once that box was told to go: its boot, abandoned for that reason, tells nothing of boots."""
+        seen = self.evidence
+        if box not in seen.noticed:
+            seen = replace(seen, noticed=(*seen.noticed, box)[-REMEMBERED_NOTICES:])
+        abandoned = tuple((other, at) for other, at in self.abandoned if other != box)
+        return replace(self, evidence=seen, abandoned=abandoned)
 
     def recent_failovers(self, settings: Settings, now: datetime) -> tuple[datetime, ...]:
         """Those that the valve counts."""
