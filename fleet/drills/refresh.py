@@ -31,7 +31,7 @@ class InstanceRefresh:
 
     def seen(self) -> Refresh:
         """As DescribeInstanceRefreshes shows it."""
-        return Refresh(self.id, self.status, utc(self.started_at), self.has_desired_configuration)
+        return Refresh(self.id, self.status, utc(self.started_at), like_ours=not self.has_desired_configuration)
 
 
 def mixed_instances_policy(settings: Settings, percentage: int) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Every step looks at the world first and does nothing where the work is done, so 
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from fleet.settings import Settings
 from lambdas.watchdog import mail
@@ -24,15 +24,17 @@ def act(
     if decision.state and decision.action is not Action.FINISH:
         cloud.put_state(decision.state.dumps())
     state = decision.state or state
-    if state and state.unfinished:
+    if state and state.unfinished and not decision.leaves_state:
         state = _carry_out(state, state.unfinished.kind, world, cloud, settings, now)
     if state and decision.action is Action.REFRESH:
         state = replace(state, refresh_id=cloud.start_refresh())
         cloud.put_state(state.dumps())
     if decision.action is Action.PROBE:
         cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
-    if state:
+    if state and not decision.leaves_state:
         state = _settle(state, cloud, settings, send_mail=not decision.leads_on)
+    for box in decision.end_boxes:
+        _unless_gone(cloud.end_box, box)
     if decision.suspend_rebalance:
         cloud.suspend("AZRebalance")
     if decision.wake_at:
@@ -61,12 +63,12 @@ def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: S
         if world.lever != str(expected):
             cloud.put_lever(expected)
         if group.on_demand_percentage != expected:
-            _flip(kind, expected, world, cloud, settings, now)
-        for box in world.overdue(settings, now):  # a hung boot counts as capacity and would make the flip inert
+            _flip(state, kind, world, cloud, settings, now)
+        for box in world.hung_spot(settings, now) if expected == 100 else ():
             _unless_gone(cloud.end_box, box)
-        if state.refresh_id and not state.rearm_from:
-            if any(refresh.active and refresh.id == state.refresh_id for refresh in cloud.refreshes()):
-                _unless_gone(cloud.cancel_refresh)
+        if _roll_to_end(state, cloud):
+            _unless_gone(cloud.cancel_refresh)
+        if not state.rearm_from:
             state = replace(state, refresh_id=None)
     if kind is Kind.LIMITED:  # launch-first would keep it, and pay for it, until spot sells
         for surplus in world.alive_by_purchase[1][settings.capacity.on_demand_base :]:
@@ -78,17 +80,23 @@ def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: S
     return state
 
 
-def _flip(kind: Kind, expected: int, world: World, cloud: Cloud, settings: Settings, now: datetime) -> None:
-    """Only a failover past the skip cap may cancel somebody's refresh: a stuck one retries for an hour."""
+def _flip(state: State, kind: Kind, world: World, cloud: Cloud, settings: Settings, now: datetime) -> None:
+    """A refresh in the way is cancelled if it is our own, or if it is stuck (it retries for an hour) in an outage."""
     group, send_template = world.seen_group, not world.deploying
     try:
-        cloud.flip(group, expected, send_template=send_template)
+        cloud.flip(group, state.expected_lever, send_template=send_template)
     except RefreshActiveError:
-        lit = now - world.alarm.since if world.alarm and world.lit else timedelta()
-        if kind is not Kind.FAILOVER or lit < timedelta(seconds=settings.watchdog.skip_cap_seconds):
+        due = kind is Kind.FAILOVER and world.capped(settings, now)
+        if not due and not _roll_to_end(state, cloud):
             raise
         _unless_gone(cloud.cancel_refresh)
-        cloud.flip(group, expected, send_template=send_template)
+        cloud.flip(group, state.expected_lever, send_template=send_template)
+
+
+def _roll_to_end(state: State, cloud: Cloud) -> bool:
+    """Whether a roll of ours outlived its re-arm."""
+    over = state.refresh_id is not None and state.rearm_from is None
+    return over and any(refresh.active and refresh.id == state.refresh_id for refresh in cloud.refreshes())
 
 
 def _unless_gone(call: Callable[..., None], *args: str) -> None:

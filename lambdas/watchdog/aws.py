@@ -35,6 +35,7 @@ from lambdas.watchdog.cloud import (
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 2, 8, 2
 RESERVE_SECONDS = (CONNECT_SECONDS + READ_SECONDS) * ATTEMPTS + 3  # the slowest single call, and the report
 NOT_BEGUN = datetime.max.replace(tzinfo=UTC)  # start of a refresh that is still pending
+ROLL = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False}
 FILTER_VALUES = 200  # of one DescribeInstances filter
 
 KINDS: dict[str, type[CloudError]] = {
@@ -128,7 +129,7 @@ class AwsCloud:
                 id=raw["InstanceRefreshId"],
                 status=raw["Status"],
                 started_at=raw.get("StartTime", NOT_BEGUN),
-                has_desired_configuration=bool(raw.get("DesiredConfiguration")),
+                like_ours=ROLL.items() <= raw.get("Preferences", {}).items(),
             )
             for raw in found["InstanceRefreshes"]
         )
@@ -163,8 +164,7 @@ class AwsCloud:
         self._on_group("resume_processes", ScalingProcesses=[process])
 
     def start_refresh(self) -> str:
-        preferences = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False}
-        answer = self._on_group("start_instance_refresh", Strategy="Rolling", Preferences=preferences)
+        answer = self._on_group("start_instance_refresh", Strategy="Rolling", Preferences=ROLL)
         return str(answer["InstanceRefreshId"])
 
     def cancel_refresh(self) -> None:

@@ -95,7 +95,7 @@ class Refresh:
     id: str
     status: str  # Pending, InProgress, Successful, Failed, Cancelling, Cancelled, ...
     started_at: datetime
-    has_desired_configuration: bool
+    like_ours: bool  # begun with the preferences of `start_refresh`, which no deploy's has: those skip what matches
 
     @property
     def active(self) -> bool:

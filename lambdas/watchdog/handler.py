@@ -26,7 +26,7 @@ def run(
     event: Any, *, cloud: Cloud, settings: Settings, now: datetime, report: Callable[[Record], None] = lambda _: None
 ) -> Record:
     """One invocation. `report` gets the record in any case; what failed is raised after it."""
-    signal = parse(event, settings.fleet_name)
+    signal, now = parse(event, settings.fleet_name), now.replace(microsecond=0)
     trace = Trace(signal)
     try:
         while True:

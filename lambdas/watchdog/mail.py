@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from fleet.pools import POOLS
 from fleet.settings import Settings
 from lambdas.watchdog.state import Kind, Transition
 
@@ -62,7 +61,7 @@ TEXTS = {
     ),
     Kind.ARMED: Text(
         "armed",
-        "An operator armed the fleet: failover history and cooldown are cleared, Launch is not suspended.",
+        "An operator armed the fleet: Launch is not suspended. On on-demand, failovers and cooldown are forgotten too.",
         "Nothing. If the fleet is on-demand, good placement scores on scans running bring it back to spot.",
     ),
     Kind.REPAIRED: Text(
@@ -97,9 +96,10 @@ def compose(transition: Transition, settings: Settings) -> tuple[str, str]:
 
 
 def _cost(settings: Settings, *, spot: bool | None) -> str:
-    boxes = max(settings.capacity.min, 1)
-    pools = [POOLS[name] for name in settings.pools if name in POOLS]
-    dear, cheap = _per_day([p.on_demand_usd for p in pools], boxes), _per_day([p.spot_usd for p in pools], boxes)
+    boxes, base = max(settings.capacity.min, 1), settings.capacity.on_demand_base
+    pools = [settings.pool(name) for name in settings.pools]
+    dear = _per_day([boxes * pool.on_demand_usd for pool in pools])
+    cheap = _per_day([base * pool.on_demand_usd + (boxes - base) * pool.spot_usd for pool in pools])
     count = f"{boxes} box" + ("es" if boxes > 1 else "")
     if spot is None:
         return f"unchanged; {count}: {dear} a day on-demand, {cheap} on spot"
@@ -107,8 +107,6 @@ def _cost(settings: Settings, *, spot: bool | None) -> str:
     return f"{now} a day for {count} ({else_})"
 
 
-def _per_day(usd_per_hour: list[float], boxes: int) -> str:
-    if not usd_per_hour:
-        return "an unknown price"
-    low, high = (f"${price * 24 * boxes:.2f}" for price in (min(usd_per_hour), max(usd_per_hour)))
+def _per_day(usd_per_hour: list[float]) -> str:
+    low, high = (f"${price * 24:.2f}" for price in (min(usd_per_hour), max(usd_per_hour)))
     return low if low == high else f"{low} to {high}"

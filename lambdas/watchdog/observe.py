@@ -6,7 +6,7 @@ from enum import Flag, auto
 from typing import assert_never
 
 from fleet.settings import Settings
-from lambdas.watchdog import rearm
+from lambdas.watchdog import policy, rearm
 from lambdas.watchdog.cloud import Cloud, CloudError
 from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import Mode, State, loads
@@ -47,8 +47,22 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
             world = replace(world, instances=cloud.instances(ids))
         world = replace(world, health=cloud.target_health())
     if Need.DEPLOY in needs:
-        world = replace(world, deploying=cloud.stack_in_progress())
+        world = _with_deploy(world, cloud)
+    if signal.wake is Wake.SCAN and not state.unfinished and policy.due_failover(world, state, settings, now):
+        return state, world  # which looks at nothing further
     return state, _further(signal, world, state, needs, cloud, settings, now)
+
+
+def _with_deploy(world: World, cloud: Cloud) -> World:
+    """Where that cannot be read there may be one, for which a failover waits no longer than the skip cap."""
+    try:
+        return replace(world, deploying=cloud.stack_in_progress())
+    except CloudError as error:
+        return replace(world, deploying=True, unread=_words(error))
+
+
+def _words(error: CloudError) -> str:
+    return str(error) or type(error).__name__
 
 
 def _wants_scores(signal: Signal, state: State, settings: Settings, now: datetime) -> bool:
@@ -76,7 +90,7 @@ def _further(
             ours = {zones[name] for name in world.seen_group.zones if name in zones}
             world = replace(world, scores={zone: score for zone, score in cloud.scores().items() if zone in ours})
     except CloudError as error:
-        return replace(world, unread=str(error) or type(error).__name__)
+        return replace(world, unread=_words(error))
     return world
 
 

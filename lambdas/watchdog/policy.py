@@ -20,8 +20,7 @@ NO_ALARM = "the alarm does not exist, so nothing wakes the watchdog: deploy agai
 
 
 def decide(signal: Signal, world: World, state: State | None, settings: Settings, now: datetime) -> Decision:
-    """One decision; `state` is None only for a signal that is ignored."""
-    now = now.replace(microsecond=0)
+    """One decision, at a whole second; `state` is None only for a signal that is ignored."""
     if state is None:
         return Decision(Action.IGNORED, signal.detail)
     if state.unfinished:
@@ -55,7 +54,7 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
         case Wake.PATIENCE:
             return Decision(Action.NOTHING, "no drought")
         case Wake.PIN:
-            return _pin(signal, state, now)
+            return _pin(signal, world, state, now)
         case Wake.ARM:
             return _arm(signal, world, state, now)
         case Wake.PROBE:
@@ -69,6 +68,12 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
 # --- failover ---------------------------------------------------------------------------------------------------
 
 
+def due_failover(world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
+    """The failover that a lit alarm calls for, unless a guard holds it back."""
+    decision = _alarm(world, state, settings, now)
+    return decision if decision.action is Action.TRANSITION else None
+
+
 def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Decision:
     if not state.armed:
         return Decision(Action.NOTHING, f"already {state.mode}")
@@ -77,7 +82,8 @@ def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Dec
     if skip := _guard(world.alarm, world, state, settings, now):
         return skip
     history = (*state.recent_failovers(settings, now), now)
-    new = replace(state, mode=Mode.FAILOVER, since=now, failovers=history, cooldown_from=now, streak=0, rearm_from=None)
+    new = replace(state, mode=Mode.FAILOVER, since=now, failovers=history, cooldown_from=now)
+    new = replace(new, streak=0, rearm_from=None, dry_at=None)
     why = f"no healthy target, alarm lit for {seconds(now - world.alarm.since)} s"
     return transition(new, Kind.FAILOVER, now, why + (", during a re-arm" if state.rearm_from else ""))
 
@@ -101,19 +107,32 @@ def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: da
     if spent := state.on_demand_spent(settings, now):
         return Decision(Action.SKIPPED, f"failover skipped: {spent}")
     if world.deploying and not capped:
-        return Decision(Action.SKIPPED, f"failover skipped: a deploy is in progress, {numbers}")
+        return Decision(Action.SKIPPED, f"failover skipped: a deploy is in progress, {numbers}", world.unread)
     return None
 
 
 def _finish(
     unfinished: Transition, signal: Signal, world: World, state: State, settings: Settings, now: datetime
 ) -> Decision:
-    """What was begun comes first. Only a failover that is due takes its place: it moves the same levers."""
-    if signal.wake in {Wake.ALARM_LIT, Wake.SCAN}:
-        failover = _alarm(world, state, settings, now)
-        if failover.action is Action.TRANSITION:
-            return failover
-    return Decision(Action.FINISH, f"finish {unfinished.kind} of {unfinished.at:%H:%M:%S}", state=state)
+    """What was begun comes first, unless something takes its place that moves the same levers."""
+    begun = f"{unfinished.kind} of {unfinished.at:%H:%M:%S}"
+    if signal.wake is Wake.PROBE:
+        return Decision(Action.REFUSED, f"probe refused: {begun} is unfinished", leaves_state=True)
+    resumes_launch = unfinished.kind is Kind.ARMED  # which nothing else would do
+    if not resumes_launch and (instead := _instead(signal, world, state, settings, now)):
+        return replace(instead, problem=world.unread)
+    return Decision(Action.FINISH, f"finish {begun}", state=state)
+
+
+def _instead(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
+    """What is not held up by an unfinished transition, which may be one that cannot be finished."""
+    if signal.wake is Wake.PIN and state.mode is not Mode.PINNED:
+        return _pin(signal, world, state, now)
+    if signal.wake in {Wake.ALARM_LIT, Wake.SCAN} and (failover := due_failover(world, state, settings, now)):
+        return failover
+    if why := rearm.expired(state, settings, now):
+        return rearm.fell_back(state, now, why)
+    return None
 
 
 # --- scan -------------------------------------------------------------------------------------------------------
@@ -123,7 +142,10 @@ def _scan(world: World, state: State, settings: Settings, now: datetime) -> Deci
     decision = _scan_mode(world, state, settings, now)
     suspend = "AZRebalance" not in world.seen_group.suspended
     missing = NO_ALARM if world.alarm is None and state.mode is not Mode.PINNED else ""
-    return replace(decision, suspend_rebalance=suspend, problem=missing)
+    decision = replace(decision, suspend_rebalance=suspend, problem=missing)
+    if world.lit and state.expected_lever == 100 and decision.kind is None and (hung := world.hung_spot(settings, now)):
+        return replace(decision, end_boxes=hung, detail=f"ends {', '.join(hung)}: held for too long")
+    return decision
 
 
 def _scan_mode(world: World, state: State, settings: Settings, now: datetime) -> Decision:
@@ -192,8 +214,8 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
 # --- operators --------------------------------------------------------------------------------------------------
 
 
-def _pin(signal: Signal, state: State, now: datetime) -> Decision:
-    if state.mode is Mode.PINNED:
+def _pin(signal: Signal, world: World, state: State, now: datetime) -> Decision:
+    if state.mode is Mode.PINNED and world.agrees(100):
         return Decision(Action.NOTHING, "already pinned")
     new = replace(state, mode=Mode.PINNED, since=now, rearm_from=None, streak=0)
     return transition(new, Kind.PINNED, now, _by(signal))
@@ -216,8 +238,8 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
 
 def _probe(world: World) -> Decision:
     if busy := world.busy():
-        return Decision(Action.REFUSED, f"probe refused: {busy}")
-    return Decision(Action.PROBE, f"sent the group its own {world.percentage} % again")
+        return Decision(Action.REFUSED, f"probe refused: {busy}", leaves_state=True)
+    return Decision(Action.PROBE, f"sent the group its own {world.percentage} % again", leaves_state=True)
 
 
 # --- words ------------------------------------------------------------------------------------------------------

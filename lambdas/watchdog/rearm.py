@@ -1,13 +1,15 @@
 """The way back to spot, as pure as `policy`: when a scan begins it, how the phase advances, and how it ends."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from fleet.settings import Settings
 from lambdas.watchdog import bridge
 from lambdas.watchdog.decision import Action, Decision, seconds, transition
 from lambdas.watchdog.state import Kind, Mode, State
 from lambdas.watchdog.world import World
+
+SCAN_JITTER_SECONDS = 60  # by which two scans may follow each other sooner than they should
 
 
 def begin(world: World, state: State, settings: Settings, now: datetime) -> Decision:
@@ -22,7 +24,9 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
     limits = settings.watchdog
     zone = max(world.scores, key=lambda zone: world.scores[zone], default="no zone")
     score = world.scores.get(zone, 0)
-    streak = min(state.streak + 1, limits.rearm_streak) if score >= limits.rearm_score else 0
+    longest = timedelta(seconds=settings.scan_seconds * 3 // 2)  # a scan without a score ends the run
+    before = state.streak if state.scored_at and now - state.scored_at <= longest else 0
+    streak = min(before + 1, limits.rearm_streak) if score >= limits.rearm_score else 0
     new = replace(state, streak=streak, scored_at=now)
     numbers = f"score {score} in {zone} ({limits.rearm_score} needed), streak {streak} of {limits.rearm_streak}"
     if streak < limits.rearm_streak or busy:
@@ -37,7 +41,7 @@ def wants_scores(state: State, settings: Settings, now: datetime) -> bool:
 
 
 def _before_scores(state: State, settings: Settings, now: datetime) -> Decision | None:
-    """The day's limit, valve, cooldown, and that a repeated scan is no second score, in this order."""
+    """The day's limit, valve, cooldown, and that a repeated scan is no second score (of calm, seconds count)."""
     limits = settings.watchdog
     if spent := state.on_demand_spent(settings, now):
         new = replace(state, mode=Mode.ARMED, since=now, cooldown_from=None, streak=0)
@@ -49,9 +53,10 @@ def _before_scores(state: State, settings: Settings, now: datetime) -> Decision 
     if on_alarm and state.cooldown_from and (elapsed := seconds(now - state.cooldown_from)) < limits.cooldown_seconds:
         cause = "failover" if state.cooldown_from in state.failovers else "the re-arm fell back"
         return Decision(Action.REFUSED, f"{elapsed} s since {cause}, cooldown {limits.cooldown_seconds} s")
-    if state.scored_at and (elapsed := seconds(now - state.scored_at)) < settings.scan_seconds // 2:
-        streak = f"score, streak {state.streak} of {limits.rearm_streak}" if on_alarm else "reading of the market"
-        return Decision(Action.REFUSED, f"{elapsed} s since the last {streak}")
+    shortest = settings.scan_seconds - SCAN_JITTER_SECONDS if on_alarm else settings.scan_seconds // 2
+    if state.scored_at and (elapsed := seconds(now - state.scored_at)) < shortest:
+        last = f"score, streak {state.streak} of {limits.rearm_streak}" if on_alarm else "reading of the market"
+        return Decision(Action.REFUSED, f"{elapsed} s since the last {last}")
     return None
 
 
@@ -66,7 +71,7 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
     launching = len(spot) > len(serving)
     if serving and not old:
-        new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None)
+        new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None, dry_at=None)
         return transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
     failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
     if why := next(iter(failed), expired(known, settings, now)):
@@ -93,5 +98,4 @@ def fell_back(state: State, now: datetime, why: str) -> Decision:
 
 def _forgotten_roll(world: World, since: datetime) -> str | None:
     """The refresh that an invocation of this phase started before it failed to write its id."""
-    rolls = [r.id for r in world.refreshes if r.started_at >= since and not r.has_desired_configuration]
-    return next(iter(rolls), None)
+    return next((r.id for r in world.refreshes if r.started_at >= since and r.like_ours), None)

@@ -25,7 +25,7 @@ class World:
     deploying: bool = False
     refreshes: tuple[Refresh, ...] = ()
     scores: dict[str, int] = field(default_factory=dict)  # per zone id of the group
-    unread: str = ""  # why refreshes or scores could not be read: no failover waits for them
+    unread: str = ""  # why deploys, refreshes or scores could not be read: no failover waits for that past the skip cap
 
     @property
     def seen_group(self) -> Group:
@@ -38,6 +38,11 @@ class World:
     def lit(self) -> bool:
         """Whether the alarm is really lit now."""
         return self.alarm is not None and self.alarm.state == "ALARM"
+
+    def capped(self, settings: Settings, now: datetime) -> bool:
+        """Whether the alarm has been lit for the skip cap."""
+        cap = timedelta(seconds=settings.watchdog.skip_cap_seconds)
+        return self.alarm is not None and self.lit and now - self.alarm.since >= cap
 
     @property
     def alive(self) -> tuple[Box, ...]:
@@ -66,10 +71,9 @@ class World:
 
     def busy(self, *, ours: str | None = None) -> str:
         """What else changes the group now, or may: a deploy, or an instance refresh that is not ours."""
-        if self.deploying:
-            return "a deploy is in progress"
-        active = [f"instance refresh {r.id} is {r.status}" for r in self.refreshes if r.active and r.id != ours]
-        return self.unread or next(iter(active), "")
+        if self.unread or self.deploying:
+            return self.unread or "a deploy is in progress"
+        return next((f"instance refresh {r.id} is {r.status}" for r in self.refreshes if r.active and r.id != ours), "")
 
     def young(self, settings: Settings, now: datetime, *, ever_launched: bool) -> str:
         """Which box is a recovery in progress, and why; empty if none is (definitions: FLEET.md section 2)."""
@@ -88,21 +92,25 @@ class World:
         return ""
 
     def coming(self, noticed: tuple[str, ...], settings: Settings, now: datetime) -> bool:
-        """Whether a box is on its way: launching, without a notice and not held for longer than grace."""
+        """Whether a box is on its way: launching, without a notice and not held for longer than its boot may take."""
         lost = {*noticed, *self.overdue(settings, now)}
         return any(box.lifecycle in LAUNCHING and box.id not in lost for box in self.alive)
 
     def overdue(self, settings: Settings, now: datetime) -> tuple[str, ...]:
-        """Boxes held by their launch hook for longer than grace, which do not answer."""
-        grace = timedelta(seconds=settings.watchdog.grace_seconds)
+        """Boxes that do not answer, held for longer than their boot may take; past the skip cap, than grace."""
+        grace = settings.watchdog.grace_seconds if self.capped(settings, now) else None
         return tuple(
             box.id
             for box in self.alive
             if box.lifecycle == HELD
             and box.id not in self.healthy
             and (instance := self.instances.get(box.id))
-            and now - instance.launched_at >= grace
+            and (now - instance.launched_at).total_seconds() >= (grace or _budget_seconds(box, instance, settings))
         )
+
+    def hung_spot(self, settings: Settings, now: datetime) -> tuple[str, ...]:
+        """Spot boxes among them: they count as capacity, so a flip to on-demand would be inert."""
+        return tuple(box.id for box in self.alive_by_purchase[0] if box.id in self.overdue(settings, now))
 
     def summary(self) -> dict[str, Any]:
         """For the decision record: only what was read."""

@@ -179,7 +179,7 @@ class StillCloud:
         self._did(f"resume {process}", lambda: self._regroup(suspended=self.live_group.suspended - {process}))
 
     def start_refresh(self) -> str:
-        new = Refresh(f"refresh-{len(self.refreshed) + 1}", "InProgress", NOW, has_desired_configuration=False)
+        new = Refresh(f"refresh-{len(self.refreshed) + 1}", "InProgress", NOW, like_ours=True)
         self._did("start_refresh", lambda: self._set(refreshed=(new, *self.refreshed)))
         return new.id
 

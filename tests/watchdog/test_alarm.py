@@ -223,7 +223,7 @@ def test_flip_ends_boxes_held_for_longer_than_grace_and_no_other(
 @pytest.mark.parametrize(("lit", "cancelled"), [(1799, False), (1800, True)])
 def test_refresh_in_the_way_is_cancelled_only_past_the_skip_cap(lit: int, cancelled: bool) -> None:
     cloud = lit_for(lit)
-    cloud.refreshed = (Refresh("r-deploy", "InProgress", ago(3000), has_desired_configuration=True),)
+    cloud.refreshed = (Refresh("r-deploy", "InProgress", ago(3000), like_ours=False),)
 
     def blocked(call: str, number: int) -> None:
         if call == "flip 100" and cloud.refreshed[0].active:
@@ -265,3 +265,47 @@ def test_alarm_of_another_fleet_is_ignored_without_a_read() -> None:
     payload["detail"]["alarmName"] = "other-no-healthy-target"
     assert wake(cloud, payload)["action"] == "ignored"
     assert cloud.calls == []
+
+
+@pytest.mark.parametrize(("lit", "boot", "age", "ended"), [
+    (1799, names.BOOT_COLD, 1499, False),
+    (1799, names.BOOT_COLD, 1500, True),
+    (1799, None, 899, False),
+    (1799, None, 900, True),
+    (1800, names.BOOT_COLD, 899, False),
+    (1800, names.BOOT_COLD, 900, True),
+])  # fmt: skip
+def test_box_is_ended_by_its_own_boot_budget_and_past_the_skip_cap_by_grace(
+    lit: int, boot: str | None, age: int, ended: bool
+) -> None:
+    cloud = lit_for(lit)
+    cloud.put_box("i-0held", age=age, lifecycle="Pending:Wait", boot=boot)
+    wake(cloud, "pin")
+    # A pin does not look at the alarm: its own budget counts whatever the alarm says.
+    assert ("end_box i-0held" in cloud.calls) is (age >= (1500 if boot else 900))
+    cloud = lit_for(lit)
+    cloud.put_box("i-0held", age=age, lifecycle="Pending:Wait", boot=boot)
+    cloud.set_state(State(Mode.FAILOVER, launched_at=ago(86400)).begin(Kind.FAILOVER, ago(60), "half done"))
+    wake(cloud, "alarm-lit")
+    assert ("end_box i-0held" in cloud.calls) is ended
+
+
+@pytest.mark.parametrize("cause", ["gave-up", "pinned", "repaired", "failover"])
+def test_boot_of_the_kind_that_is_wanted_is_never_ended(cause: str) -> None:
+    cloud = StillCloud.on_demand(failovers=(ago(9000), ago(1000)), cooldown_from=ago(1000))
+    if cause == "repaired":
+        cloud = lit_for(1799)
+        cloud.lever = "100"
+    else:
+        cloud.live_group = replace(cloud.live_group, boxes=())
+    if cause == "failover":
+        cloud.set_state(cloud.parsed.begin(Kind.FAILOVER, ago(60), "half done"))
+    cloud.live_alarm = Alarm("ALARM", ago(1799))
+    cloud.health = {}
+    spot = cause == "repaired"
+    cloud.put_box("i-0cold", age=2000, lifecycle="Pending:Wait", spot=spot, boot=names.BOOT_COLD)
+    if spot:
+        cloud.put_box("i-0new", age=10)
+    record = wake(cloud, "pin" if cause == "pinned" else "scan")
+    assert cause in {record["action"], *(line.split()[2] for line in record.get("also", []))}
+    assert "end_box i-0cold" not in cloud.calls

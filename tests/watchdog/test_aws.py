@@ -11,7 +11,7 @@ from botocore.stub import Stubber
 
 from fleet import names
 from lambdas.watchdog import aws
-from lambdas.watchdog.aws import RESERVE_SECONDS, AwsCloud
+from lambdas.watchdog.aws import RESERVE_SECONDS, ROLL, AwsCloud
 from lambdas.watchdog.cloud import (
     Alarm,
     Box,
@@ -193,17 +193,17 @@ def test_deploy_is_in_progress_while_the_group_may_still_change(stubs: Stubs, st
 
 
 def test_refreshes_newest_first_one_that_has_not_begun_is_newer_than_all(stubs: Stubs) -> None:
-    desired = {"LaunchTemplate": TEMPLATE}
+    deploys = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": True}
     told = [
-        {"InstanceRefreshId": "r3", "Status": "Pending"},
-        {"InstanceRefreshId": "r2", "Status": "InProgress", "StartTime": AT, "DesiredConfiguration": desired},
+        {"InstanceRefreshId": "r3", "Status": "Pending", "Preferences": {**ROLL, "InstanceWarmup": 60}},
+        {"InstanceRefreshId": "r2", "Status": "InProgress", "StartTime": AT, "Preferences": deploys},
         {"InstanceRefreshId": "r1", "Status": "Successful", "StartTime": AT},
     ]
     stubs("autoscaling").add_response("describe_instance_refreshes", {"InstanceRefreshes": told})
     assert cloud().refreshes() == (
-        Refresh("r3", "Pending", datetime.max.replace(tzinfo=UTC), has_desired_configuration=False),
-        Refresh("r2", "InProgress", AT, has_desired_configuration=True),
-        Refresh("r1", "Successful", AT, has_desired_configuration=False),
+        Refresh("r3", "Pending", datetime.max.replace(tzinfo=UTC), like_ours=True),
+        Refresh("r2", "InProgress", AT, like_ours=False),
+        Refresh("r1", "Successful", AT, like_ours=False),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from lambdas.watchdog.cloud import Alarm
 from lambdas.watchdog.state import Kind, Mode, State
-from tests.watchdog.still_cloud import NOW, StillCloud, ago, event, group_event, wake
+from tests.watchdog.still_cloud import EMPTY, NOW, StillCloud, ago, event, group_event, wake
 
 
 def abandon(cloud: StillCloud, number: int, *, at: float | None = None) -> str:
@@ -176,7 +176,8 @@ def test_notices_of_our_boxes_are_recorded_those_of_others_ignored(name: str) ->
     record = wake(cloud, name)
     assert record["action"] == "recorded"
     assert record["reason"] == f"{name.split('-')[0]} i-0aaaaaaaaaaaaaaa1"
-    assert cloud.calls == ["parameters", "group"] * 2
+    writes = ["put_state"] if name == "interruption-warning" else []
+    assert cloud.calls == [*["parameters", "group"] * 2, *writes]
 
 
 @pytest.mark.parametrize("name", ["terminate-successful", "refresh-succeeded", "refresh-failed", "refresh-cancelled"])
@@ -239,3 +240,71 @@ def test_arm_begins_the_count_anew_before_the_loop_is_stopped() -> None:
     cloud = in_a_boot_loop()
     assert wake(cloud, "arm")["action"] == "armed"
     assert cloud.parsed.abandoned == ()
+
+
+# --- reclaims during a boot ---------------------------------------------------------------------------------------
+
+
+def notice(cloud: StillCloud, box: str) -> str:
+    payload = event("interruption-warning")
+    payload["detail"]["instance-id"] = box
+    action: str = wake(cloud, payload)["action"]
+    return action
+
+
+def test_boots_that_were_reclaimed_are_no_boot_loop_and_the_failover_after_them_launches() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(9000)))
+    for number in range(6):
+        cloud.live_group = replace(cloud.live_group, boxes=())
+        cloud.put_box(f"i-0{number}", age=200, lifecycle="Pending:Wait")
+        assert notice(cloud, f"i-0{number}") == "recorded"
+        assert abandon(cloud, number) == "recorded"
+    assert (cloud.parsed.abandoned, cloud.mails) == ((), [])
+    cloud.live_group, cloud.live_alarm = replace(cloud.live_group, boxes=()), Alarm("ALARM", ago(5))
+    assert wake(cloud, "alarm-lit")["action"] == "failover"
+    assert cloud.live_group.suspended == {"AZRebalance"}
+
+
+def test_notice_that_comes_after_its_abandoned_launch_takes_it_out_of_the_count() -> None:
+    cloud = in_a_boot_loop()
+    assert notice(cloud, "i-02") == "recorded"
+    assert [box for box, _ in cloud.parsed.abandoned] == ["i-00", "i-01", "i-03"]
+    assert abandon(cloud, 4) == "recorded"
+
+
+def test_notice_told_twice_writes_once() -> None:
+    cloud = StillCloud()
+    cloud.put_box("i-0a", age=200)
+    notice(cloud, "i-0a")
+    before = cloud.calls.count("put_state")
+    assert notice(cloud, "i-0a") == "recorded"
+    assert cloud.calls.count("put_state") == before == 1
+
+
+def test_last_four_notices_are_remembered() -> None:
+    cloud = StillCloud()
+    for number in range(6):
+        cloud.put_box(f"i-0{number}", age=200)
+        notice(cloud, f"i-0{number}")
+    assert cloud.parsed.evidence.noticed == ("i-02", "i-03", "i-04", "i-05")
+
+
+def test_recommendation_is_no_notice() -> None:
+    cloud = StillCloud()
+    cloud.put_box(age=200)
+    wake(cloud, "rebalance-recommendation")
+    assert "put_state" not in cloud.calls
+
+
+@pytest.mark.parametrize("way", ["failover", "re-armed"])
+def test_dry_spell_of_long_ago_does_not_swallow_the_mail_of_the_next(way: str) -> None:
+    if way == "failover":
+        cloud = StillCloud()
+        cloud.set_state(replace(cloud.parsed, dry_at=ago(900000)))
+        wake(cloud, "alarm-lit")
+    else:
+        cloud = StillCloud.on_demand(rearm_from=ago(300), dry_at=ago(900000))
+        cloud.lever, cloud.live_group = "0", replace(EMPTY, on_demand_percentage=0)
+        cloud.put_box("i-0spot", age=200, health="healthy")
+        assert wake(cloud, "scan")["action"] == "re-armed"
+    assert cloud.parsed.dry_at is None

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from fleet.pools import Pool
 from fleet.settings import Settings
 from lambdas.watchdog.mail import TEXTS, compose
 from lambdas.watchdog.state import Kind, Transition
@@ -44,8 +45,16 @@ def test_cost_counts_all_boxes_of_the_fleet() -> None:
     assert "Cost: $57.95 a day for 3 boxes (on spot: $24.48)" in body(Kind.FAILOVER, three)
 
 
-def test_cost_of_pools_without_a_known_price_is_unknown_not_invented() -> None:
-    assert "an unknown price" in body(Kind.FAILOVER, replace(SETTINGS, pools=("p9.huge",)))
+def test_cost_takes_the_operators_own_prices() -> None:
+    own = Pool("p9.huge", 80, 8, 10.0, 4.0)
+    settings = replace(SETTINGS, pools=("p9.huge",), own_pools=(own,))
+    assert "Cost: $240.00 a day for 1 box (on spot: $96.00)" in body(Kind.FAILOVER, settings)
+
+
+def test_cost_on_spot_holds_the_boxes_that_are_always_on_demand() -> None:
+    capacity = replace(SETTINGS.capacity, min=3, max=4, on_demand_base=1)
+    settings = replace(SETTINGS, capacity=capacity, pools=("g6.xlarge",))
+    assert "Cost: $35.64 a day for 3 boxes (on-demand: $57.95)" in body(Kind.REARMED, settings)
 
 
 def test_what_changes_no_price_says_so() -> None:

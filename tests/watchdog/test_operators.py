@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh
-from lambdas.watchdog.state import Mode, State, StateError
+from lambdas.watchdog.state import Kind, Mode, State, StateError
 from tests.watchdog.still_cloud import NOW, StillCloud, ago, wake
 
 
@@ -109,7 +109,7 @@ def test_probe_refuses_during_a_deploy_and_during_a_refresh() -> None:
     cloud.deploying = True
     assert wake(cloud, "probe")["reason"] == "probe refused: a deploy is in progress"
     cloud.deploying = False
-    cloud.refreshed = (Refresh("r", "Pending", ago(5), has_desired_configuration=False),)
+    cloud.refreshed = (Refresh("r", "Pending", ago(5), like_ours=True),)
     record = wake(cloud, "probe")
     assert (record["action"], record["reason"]) == ("refused", "probe refused: instance refresh r is Pending")
     assert not cloud.templates_sent
@@ -154,3 +154,44 @@ def test_operator_does_not_overwrite_a_state_that_cannot_be_read(text: str) -> N
         wake(cloud, "pin")
     assert cloud.state == text
     assert cloud.calls == ["parameters"]
+
+
+@pytest.mark.parametrize(("lever", "percentage"), [("0", 0), ("100", 0), ("0", 100)])
+def test_pin_again_sets_a_pinned_fleet_right_that_was_rolled_back(lever: str, percentage: int) -> None:
+    cloud = StillCloud.on_demand()
+    cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED))
+    cloud.lever, cloud.live_group = lever, replace(cloud.live_group, on_demand_percentage=percentage)
+    assert wake(cloud, "pin")["action"] == "pinned"
+    assert (cloud.lever, cloud.live_group.on_demand_percentage, len(cloud.mails)) == ("100", 100, 1)
+    assert wake(cloud, "pin")["reason"] == "already pinned"
+
+
+def test_pin_again_finishes_an_unfinished_pin_with_one_mail() -> None:
+    cloud = armed()
+    cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED).begin(Kind.PINNED, ago(60), "half done"))
+    assert wake(cloud, "pin")["reason"] == "already pinned"
+    assert (cloud.lever, cloud.live_group.on_demand_percentage, len(cloud.mails)) == ("100", 100, 1)
+
+
+def test_probe_leaves_something_unfinished_and_a_mail_owed_as_they_are() -> None:
+    cloud = armed()
+    cloud.set_state(State(Mode.FAILOVER).begin(Kind.FAILOVER, ago(60), "half done"))
+    before = cloud.state
+    record = wake(cloud, "probe")
+    assert (record["action"], record["reason"]) == ("refused", "probe refused: failover of 00:34:43 is unfinished")
+    assert not {"put_state", "put_lever 100", "flip 100", "mail"} & set(cloud.calls)
+    cloud.set_state(replace(cloud.parsed, unfinished=None, mode=Mode.ARMED))
+    assert wake(cloud, "probe")["action"] == "probe"
+    cloud.deploying = True
+    assert wake(cloud, "probe")["action"] == "refused"
+    assert not {"put_state", "mail"} & set(cloud.calls)
+    assert before != cloud.state
+
+
+def test_arm_on_spot_says_only_what_it_did() -> None:
+    cloud = armed()
+    cloud.set_state(replace(cloud.parsed, failovers=(ago(5000),), abandoned=(("i-1", ago(5)),)))
+    wake(cloud, "arm")
+    assert cloud.parsed.failovers == (ago(5000),)
+    words = "Launch is not suspended. On on-demand, failovers and cooldown are forgotten too."
+    assert cloud.mails[0][1].startswith(f"An operator armed the fleet: {words}\n")

@@ -6,8 +6,8 @@ from datetime import timedelta
 import pytest
 
 from fleet import names
-from lambdas.watchdog.cloud import Alarm, Refresh
-from lambdas.watchdog.state import Mode
+from lambdas.watchdog.cloud import Alarm, Refresh, RefreshActiveError
+from lambdas.watchdog.state import Kind, Mode
 from tests.watchdog.still_cloud import NOW, StillCloud, ago, group_event, wake
 
 SPOT, OLD = "i-0spot", "i-0demand"
@@ -25,7 +25,7 @@ def under_way(seconds: float = 300, refresh: str | None = "refresh-1", **state: 
     cloud = StillCloud.on_demand(rearm_from=ago(seconds), refresh_id=refresh, **state)
     cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
     if refresh:
-        cloud.refreshed = (Refresh(refresh, "InProgress", ago(seconds), has_desired_configuration=False),)
+        cloud.refreshed = (Refresh(refresh, "InProgress", ago(seconds), like_ours=True),)
     return cloud
 
 
@@ -147,8 +147,8 @@ def test_roll_waits_for_a_deploy() -> None:
 def test_roll_that_a_crash_forgot_is_adopted_not_started_twice() -> None:
     cloud = under_way(refresh=None)
     cloud.refreshed = (
-        Refresh("r-new", "Successful", ago(300), has_desired_configuration=False),
-        Refresh("r-older", "Successful", ago(301), has_desired_configuration=False),
+        Refresh("r-new", "Successful", ago(300), like_ours=True),
+        Refresh("r-older", "Successful", ago(301), like_ours=True),
     )
     assert wake(cloud, "scan")["reason"] == "re-arm: flipped, 300 s of 2700 s"
     assert "start_refresh" not in cloud.calls
@@ -157,7 +157,7 @@ def test_roll_that_a_crash_forgot_is_adopted_not_started_twice() -> None:
 
 def test_active_roll_that_a_crash_forgot_is_ended_with_the_phase() -> None:
     cloud = under_way(refresh=None)
-    cloud.refreshed = (Refresh("r-new", "InProgress", ago(300), has_desired_configuration=False),)
+    cloud.refreshed = (Refresh("r-new", "InProgress", ago(300), like_ours=True),)
     without(cloud, OLD)
     cloud.put_box(SPOT, age=200, health="healthy")
     assert wake(cloud, "scan")["action"] == "re-armed"
@@ -167,8 +167,8 @@ def test_active_roll_that_a_crash_forgot_is_ended_with_the_phase() -> None:
 @pytest.mark.parametrize(
     "old",
     [
-        Refresh("r", "Successful", ago(301), has_desired_configuration=False),
-        Refresh("r", "Successful", ago(299), has_desired_configuration=True),
+        Refresh("r", "Successful", ago(301), like_ours=True),
+        Refresh("r", "Successful", ago(299), like_ours=False),
     ],
 )
 def test_roll_of_an_earlier_rearm_or_of_a_deploy_is_not_adopted(old: Refresh) -> None:
@@ -218,7 +218,7 @@ def test_end_of_the_phase_cancels_our_own_roll_so_that_spot_boxes_are_not_rolled
 def test_end_of_the_phase_leaves_a_deploys_refresh_alone() -> None:
     cloud = under_way()
     cloud.refreshed = (
-        Refresh("r-deploy", "InProgress", ago(10), has_desired_configuration=True),
+        Refresh("r-deploy", "InProgress", ago(10), like_ours=False),
         replace(cloud.refreshed[0], status="Successful"),
     )
     without(cloud, OLD)
@@ -256,14 +256,14 @@ def test_failed_roll_falls_back_at_once(status: str) -> None:
 
 def test_failed_roll_of_somebody_else_does_not_end_the_phase() -> None:
     cloud = under_way()
-    other = Refresh("r-other", "Failed", ago(50), has_desired_configuration=True)
+    other = Refresh("r-other", "Failed", ago(50), like_ours=False)
     cloud.refreshed = (other, *cloud.refreshed)
     assert wake(cloud, "refresh-failed")["action"] == "nothing"
 
 
 def test_our_roll_is_cancelled_whatever_older_ones_there_are() -> None:
     cloud = under_way(2700)
-    cloud.refreshed += (Refresh("r-older", "Successful", ago(90000), has_desired_configuration=True),)
+    cloud.refreshed += (Refresh("r-older", "Successful", ago(90000), like_ours=False),)
     wake(cloud, "scan")
     assert [refresh.status for refresh in cloud.refreshed] == ["Cancelled", "Successful"]
 
@@ -339,3 +339,100 @@ def test_launch_during_the_phase_is_remembered_with_the_roll_it_starts() -> None
     cloud = under_way(refresh=None, launched_at=ago(9000))
     wake(cloud, group_event("launch-successful", at=ago(1), box=OLD))
     assert (cloud.parsed.refresh_id, cloud.parsed.launched_at) == ("refresh-1", NOW - timedelta(seconds=1))
+
+
+def any_refresh_blocks_a_flip(cloud: StillCloud) -> None:
+    """An AWS that refuses updates while any refresh is active, with a desired configuration or not."""
+
+    def refuse(call: str, number: int) -> None:
+        if call.startswith("flip") and any(refresh.active for refresh in cloud.refreshed):
+            raise RefreshActiveError("an active instance refresh exists")
+
+    cloud.before = refuse
+
+
+@pytest.mark.parametrize("way", ["fell-back", "failover", "pinned"])
+def test_our_own_roll_is_cancelled_where_it_blocks_the_way_out_of_the_phase(way: str) -> None:
+    cloud = under_way(2700 if way == "fell-back" else 300, failovers=())
+    any_refresh_blocks_a_flip(cloud)
+    if way == "failover":
+        without(cloud, OLD)
+        cloud.live_alarm = Alarm("ALARM", ago(5))
+    assert wake(cloud, {"fell-back": "scan", "failover": "alarm-lit", "pinned": "pin"}[way])["action"] == way
+    assert (cloud.live_group.on_demand_percentage, cloud.refreshed[0].status) == (100, "Cancelled")
+
+
+def test_roll_that_still_runs_is_not_cancelled_for_a_repair() -> None:
+    cloud = under_way()
+    any_refresh_blocks_a_flip(cloud)
+    cloud.live_group = replace(cloud.live_group, on_demand_percentage=50)
+    cloud.put_box(SPOT, age=200, lifecycle="Pending:Wait")
+    with pytest.raises(RefreshActiveError):
+        wake(cloud, "scan")
+    assert cloud.refreshed[0].active
+
+
+def test_somebody_elses_roll_is_not_cancelled_for_a_fall_back() -> None:
+    cloud = under_way(2700)
+    any_refresh_blocks_a_flip(cloud)
+    deploys = Refresh("r-deploy", "InProgress", ago(10), like_ours=False)
+    cloud.refreshed = (deploys, replace(cloud.refreshed[0], status="Successful"))
+    with pytest.raises(RefreshActiveError):
+        wake(cloud, "scan")
+    assert cloud.refreshed[0].active
+
+
+def test_roll_of_a_deploy_is_not_taken_for_ours_where_the_group_replaced_unasked() -> None:
+    cloud = under_way(600, refresh=None)
+    without(cloud, OLD)
+    cloud.put_box(SPOT, age=500, health="healthy")
+    cloud.refreshed = (Refresh("r-deploy", "InProgress", ago(60), like_ours=False),)
+    assert wake(cloud, "scan")["action"] == "re-armed"
+    assert cloud.refreshed[0].status == "InProgress"
+
+
+# --- a re-arm whose flip is refused -------------------------------------------------------------------------------
+
+
+def unfinished(seconds: float) -> StillCloud:
+    """State and parameter say spot, the group was not flipped and cannot be."""
+    cloud = StillCloud.on_demand(rearm_from=ago(seconds))
+    cloud.set_state(cloud.parsed.begin(Kind.REARM, ago(seconds), "score 3"))
+    cloud.lever = "0"
+
+    def refuse(call: str, number: int) -> None:
+        if call == "flip 0":
+            raise RefreshActiveError("An active instance refresh with a desired configuration exists")
+
+    cloud.before = refuse
+    return cloud
+
+
+def test_pin_takes_the_place_of_a_rearm_that_cannot_be_finished() -> None:
+    cloud = unfinished(60)
+    record = wake(cloud, "pin")
+    assert (record["action"], record["mode"]) == ("pinned", "on-demand-pinned")
+    assert (cloud.lever, cloud.parsed.rearm_from, cloud.parsed.unfinished) == ("100", None, None)
+    assert [subject for subject, _ in cloud.mails] == ["[llm] pinned to on-demand"]
+
+
+@pytest.mark.parametrize("name", ["scan", "alarm-ok"])
+@pytest.mark.parametrize(("elapsed", "ends"), [(2699, False), (2700, True)])
+def test_rearm_that_cannot_be_finished_falls_back_after_45_minutes(name: str, elapsed: int, ends: bool) -> None:
+    cloud = unfinished(elapsed)
+    if not ends:
+        with pytest.raises(RefreshActiveError):
+            wake(cloud, name)
+        assert cloud.parsed.unfinished
+        return
+    record = wake(cloud, name)
+    assert (record["action"], record["reason"]) == ("fell-back", "no spot box took over in 2700 s, limit 2700 s")
+    assert (cloud.lever, cloud.live_group.on_demand_percentage, cloud.parsed.cooldown_from) == ("100", 100, NOW)
+
+
+def test_arm_that_is_unfinished_is_finished_first_for_nobody_else_resumes_launch() -> None:
+    cloud = under_way(2700)
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance", "Launch"}))
+    cloud.set_state(cloud.parsed.begin(Kind.ARMED, ago(60), "by ann"))
+    assert wake(cloud, "pin")["action"] == "pinned"
+    assert "Launch" not in cloud.live_group.suspended

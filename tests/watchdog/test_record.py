@@ -15,8 +15,8 @@ def test_record_tells_all_that_was_seen() -> None:
     cloud.put_box("i-0spot", age=60, lifecycle="Pending:Wait")
     cloud.put_box("i-0new", age=1, lifecycle="Pending")
     del cloud.known["i-0new"]
-    cloud.refreshed = (Refresh("r2", "Successful", ago(50), has_desired_configuration=True),)
-    cloud.refreshed += (Refresh("r1", "Failed", ago(90), has_desired_configuration=True),)
+    cloud.refreshed = (Refresh("r2", "Successful", ago(50), like_ours=False),)
+    cloud.refreshed += (Refresh("r1", "Failed", ago(90), like_ours=False),)
     cloud.scored = {"use2-az1": 2}
     cloud.deploying = True
     assert wake(cloud, "scan")["world"] == {

@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from fleet import names
-from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh
+from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh, ThrottledError
+from lambdas.watchdog.handler import run
+from lambdas.watchdog.record import Record
 from lambdas.watchdog.state import Kind, Mode, State
-from tests.watchdog.still_cloud import NOW, StillCloud, ago, wake
+from tests.watchdog.still_cloud import NOW, StillCloud, ago, event, wake
 
 GOOD = {"use2-az1": 3, "use2-az3": 9}  # the group stands in az1 and az2
-DEPLOY_REFRESH = Refresh("r-deploy", "InProgress", ago(60), has_desired_configuration=True)
+DEPLOY_REFRESH = Refresh("r-deploy", "InProgress", ago(60), like_ours=False)
 
 
 def scan_again(cloud: StillCloud, after: float) -> str:
@@ -63,8 +66,23 @@ def test_scan_says_why_a_failover_is_still_skipped() -> None:
     assert (record["action"], record["reason"]) == ("skipped", names.LINE_SKIPPED_YOUNG)
 
 
-def test_failover_does_not_wait_for_what_only_repairs_and_rearms_read() -> None:
+def test_failover_of_a_scan_reads_nothing_that_only_repairs_and_rearms_look_at() -> None:
     cloud = StillCloud()
+    cloud.put_box(age=2000)
+    assert wake(cloud, "scan")["action"] == "failover"
+    reads = ["parameters", "alarm", "group", "instances", "target_health", "stack_in_progress"]
+    assert cloud.calls[: len(reads) + 1] == [*reads, "put_state"]
+
+
+def test_failover_held_back_reads_what_a_repair_looks_at() -> None:
+    cloud = StillCloud()
+    cloud.put_box(age=10)
+    wake(cloud, "scan")
+    assert cloud.calls[-1] == "refreshes"
+
+
+def test_refreshes_that_cannot_be_read_hold_repairs_back_and_are_raised() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)), lever="100")
 
     def denied(call: str, number: int) -> None:
         if call == "refreshes":
@@ -73,8 +91,87 @@ def test_failover_does_not_wait_for_what_only_repairs_and_rearms_read() -> None:
     cloud.before = denied
     with pytest.raises(CloudError, match="DescribeInstanceRefreshes: AccessDenied"):
         wake(cloud, "scan")
-    assert cloud.live_group.on_demand_percentage == 100
-    assert len(cloud.mails) == 1
+    assert cloud.lever == "100"
+
+
+@pytest.mark.parametrize(("lit", "flips"), [(1799, False), (1800, True)])
+@pytest.mark.parametrize("payload", ["alarm-lit", "scan"])
+def test_deploy_that_cannot_be_read_holds_a_failover_no_longer_than_one_that_is_seen(
+    payload: str, lit: int, flips: bool
+) -> None:
+    cloud = StillCloud(live_alarm=Alarm("ALARM", ago(lit)))
+
+    def denied(call: str, number: int) -> None:
+        if call == "stack_in_progress":
+            raise DeniedError("DescribeStacks: AccessDenied")
+
+    cloud.before = denied
+    with pytest.raises(CloudError, match="DescribeStacks: AccessDenied"):
+        wake(cloud, payload)
+    assert (cloud.lever, len(cloud.mails)) == (("100", 1) if flips else ("0", 0))
+    assert cloud.templates_sent == [False] * flips  # there may be a deploy
+
+
+def test_repair_waits_where_deploys_cannot_be_read() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)), lever="100")
+
+    def throttled(call: str, number: int) -> None:
+        if call == "stack_in_progress":
+            raise ThrottledError
+
+    cloud.before = throttled
+    records: list[Record] = []
+    with pytest.raises(CloudError, match=r"^ThrottledError$"):
+        run(event("scan"), cloud=cloud, settings=cloud.settings, now=NOW, report=records.append)
+    assert records[0]["reason"].endswith("repaired later: ThrottledError")
+
+
+# --- hung boots on on-demand --------------------------------------------------------------------------------------
+
+
+def after_a_failover(age: float, **box: Any) -> StillCloud:
+    """Half an hour after a flip that found a young box, which has not come up since."""
+    cloud = StillCloud.on_demand(failovers=(ago(1800),), cooldown_from=ago(1800), since=ago(1800))
+    cloud.live_group, cloud.health = replace(cloud.live_group, boxes=()), {}
+    cloud.put_box("i-0hung", age=age, **{"lifecycle": "Pending:Wait", **box})
+    cloud.live_alarm = Alarm("ALARM", ago(3600))
+    return cloud
+
+
+def test_scan_on_demand_under_a_lit_alarm_ends_a_spot_box_that_hung_since_the_flip() -> None:
+    cloud = after_a_failover(2200)
+    record = wake(cloud, "scan")
+    assert record["reason"] == "1800 s since failover, cooldown 10800 s"
+    assert record["detail"] == "ends i-0hung: held for too long"
+    assert cloud.live_group.boxes == ()
+    assert cloud.mails == []
+
+
+@pytest.mark.parametrize("why_not", ["young", "on-demand", "answers", "in service", "not lit", "re-arming", "pinned"])
+def test_scan_ends_no_other_box(why_not: str) -> None:
+    cloud = after_a_failover(
+        899 if why_not == "young" else 2200,
+        spot=why_not != "on-demand",
+        health="healthy" if why_not == "answers" else None,
+        lifecycle="InService" if why_not == "in service" else "Pending:Wait",
+    )
+    if why_not == "not lit":
+        cloud.live_alarm = Alarm("OK", ago(9))
+    if why_not == "re-arming":
+        cloud.set_state(replace(cloud.parsed, rearm_from=ago(60)))
+        cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
+    if why_not == "pinned":
+        cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED))
+    record = wake(cloud, "scan")
+    assert len(cloud.live_group.boxes) == 1
+    assert "ends" not in record.get("detail", "")
+
+
+def test_hung_box_that_a_transition_ends_is_ended_once() -> None:
+    cloud = after_a_failover(2200)
+    cloud.set_state(replace(cloud.parsed, failovers=(ago(9000), ago(1800))))
+    assert wake(cloud, "scan")["action"] == "gave-up"
+    assert cloud.calls.count("end_box i-0hung") == 1
 
 
 def test_deleted_alarm_is_raised_once_the_rest_of_the_scan_is_done() -> None:
@@ -206,15 +303,23 @@ def test_no_score_for_the_groups_zones_is_no_good_score() -> None:
     assert wake(cloud, "scan")["reason"] == "score 0 in no zone (3 needed), streak 0 of 2"
 
 
-@pytest.mark.parametrize(("elapsed", "counts"), [(899, False), (900, True)])
+@pytest.mark.parametrize(("elapsed", "counts"), [(1739, False), (1740, True)])
 def test_scans_close_together_are_one_score_not_a_trend(elapsed: int, counts: bool) -> None:
     cloud = StillCloud.on_demand(streak=1, scored_at=ago(elapsed))
     cloud.scored = GOOD
     record = wake(cloud, "scan")
     assert (record["action"] == "re-arm") is counts
     if not counts:
-        assert record["reason"] == "899 s since the last score, streak 1 of 2"
+        assert record["reason"] == "1739 s since the last score, streak 1 of 2"
         assert "scores" not in cloud.calls
+
+
+@pytest.mark.parametrize(("elapsed", "counts"), [(2700, True), (2701, False), (36000, False)])
+def test_streak_begins_anew_after_a_scan_without_a_score(elapsed: int, counts: bool) -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(elapsed))
+    cloud.scored = GOOD
+    assert (wake(cloud, "scan")["action"] == "re-arm") is counts
+    assert cloud.parsed.streak == (0 if counts else 1)
 
 
 @pytest.mark.parametrize("what", ["deploy", "refresh", "launch"])
