@@ -80,14 +80,23 @@ SWAPPED = {"max": "min", "min": "max", "any": "all", "all": "any"}
 def changes(node: ast.AST) -> Iterator[ast.AST]:
     """What this one node could be instead."""
     match node:
-        case ast.Compare(ops=[op]):
-            for table in (BOUNDARY, OPPOSITE):
-                if type(op) in table:
-                    yield ast.Compare(node.left, [table[type(op)]()], node.comparators)
+        case ast.Compare(ops=ops):
+            for index, op in enumerate(ops):
+                for table in (BOUNDARY, OPPOSITE):
+                    if type(op) in table:
+                        others = [*ops[:index], table[type(op)](), *ops[index + 1 :]]
+                        yield ast.Compare(node.left, others, node.comparators)
+        case ast.Set(elts=elements):
+            for fewer in without_one(elements):
+                yield ast.Set(fewer) if fewer else ast.Call(ast.Name("set", ast.Load()), [], [])
+        case ast.MatchOr(patterns=patterns):
+            for fewer in without_one(patterns):
+                yield fewer[0] if len(fewer) == 1 else ast.MatchOr(fewer)
+        case ast.match_case(guard=ast.expr()):
+            yield ast.match_case(node.pattern, None, node.body)
         case ast.BoolOp(values=values):
             yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), values)
-            for dropped in range(len(values)):
-                rest = [value for index, value in enumerate(values) if index != dropped]
+            for rest in without_one(values):
                 yield rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
         case ast.UnaryOp(op=ast.Not()):
             yield node.operand
@@ -118,6 +127,12 @@ def changes(node: ast.AST) -> Iterator[ast.AST]:
             yield ast.comprehension(node.target, node.iter, [], node.is_async)
         case _:
             return
+
+
+def without_one(items: list[Any]) -> Iterator[list[Any]]:
+    """The list less one of its items, each in turn."""
+    for index in range(len(items)):
+        yield items[:index] + items[index + 1 :]
 
 
 def source(module: str) -> str:
