@@ -14,9 +14,10 @@ from lambdas.watchdog.signals import one_line
 
 VERSION = 1
 LIMIT_BYTES = 4096  # of a standard SSM parameter
-WHY_BYTES = 160  # of a transition's reason, which may quote an operator
+WHY_BYTES = 120  # of a transition's reason, which may quote an operator
+DOUBLED = str.maketrans('"\\', "'/")  # what JSON would write as two
 OWED_MAILS = 5  # while SNS is down; past it the oldest is dropped, its decision record remains
-REMEMBERED_NOTICES = 4  # boxes with two minutes to live: more than the group may run at once on one lever
+REMEMBERED_NOTICES = 20  # boxes with two minutes to live: as many as a boot loop may count
 HOURS_OF_A_DAY = 24
 
 
@@ -140,7 +141,7 @@ class State:
 
     def begin(self, kind: Kind, at: datetime, why: str) -> Self:
         """This state with a transition to carry out, and its mail owed."""
-        transition = Transition(kind, at, one_line(why).encode()[:WHY_BYTES].decode(errors="ignore"))
+        transition = Transition(kind, at, one_line(why).translate(DOUBLED).encode()[:WHY_BYTES].decode(errors="ignore"))
         owed = self.owed if kind is Kind.REARM else (*self.owed, transition)[-OWED_MAILS:]
         return replace(self, unfinished=transition, owed=owed)
 

@@ -281,12 +281,12 @@ def test_notice_told_twice_writes_once() -> None:
     assert cloud.calls.count("put_state") == before == 1
 
 
-def test_last_four_notices_are_remembered() -> None:
+def test_last_twenty_notices_are_remembered() -> None:
     cloud = StillCloud()
-    for number in range(6):
-        cloud.put_box(f"i-0{number}", age=200)
-        notice(cloud, f"i-0{number}")
-    assert cloud.parsed.evidence.noticed == ("i-02", "i-03", "i-04", "i-05")
+    for number in range(22):
+        cloud.put_box(f"i-{number:02}", age=200)
+        notice(cloud, f"i-{number:02}")
+    assert cloud.parsed.evidence.noticed == tuple(f"i-{number:02}" for number in range(2, 22))
 
 
 def test_recommendation_is_no_notice() -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.watchdog.state import LIMIT_BYTES, OWED_MAILS, Kind, Mode, State, StateError, Transition, loads
+from lambdas.watchdog.state import LIMIT_BYTES, OWED_MAILS, Evidence, Kind, Mode, State, StateError, Transition, loads
 
 AT = datetime(2026, 7, 22, 0, 35, 43, tzinfo=UTC)
 times = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 zone below
@@ -49,12 +49,14 @@ def test_state_always_fits_and_always_parses(state: State) -> None:
 
 
 def test_largest_state_fits() -> None:
+    boxes = tuple(f"i-{n:017x}" for n in range(20))
+    seen = Evidence(AT, boxes, 86400, ("use2-az1",) * 6, 86400, boxes[0], AT, 100)
     full = State(
-        Mode.FAILOVER, AT, (AT,) * 11, AT, 10, AT, AT, "00000000-0000-0000-0000-000000000000", AT,
-        tuple((f"i-{n:017x}", AT) for n in range(20)), AT,
+        Mode.FAILOVER, AT, (AT,) * 41, AT, 10, AT, AT, "00000000-0000-0000-0000-000000000000", AT,
+        tuple((box, AT) for box in boxes), AT, seen, AT, 86400,
     )  # fmt: skip
     for _ in range(20):
-        full = full.begin(Kind.DRY, AT, '"' * 1000)  # what JSON escapes doubles
+        full = full.begin(Kind.LIMITED, AT, '"' * 1000)  # what JSON escapes doubles
     assert len(full.owed) == OWED_MAILS
     assert len(full.dumps().encode()) <= LIMIT_BYTES
     assert loads(full.dumps()) == full
@@ -97,12 +99,17 @@ def test_newer_state_names_both_versions() -> None:
 
 def test_reason_is_cut_at_a_whole_character() -> None:
     state = State(Mode.ARMED).begin(Kind.REPAIRED, AT, "ä" * 200)
-    assert state.unfinished == Transition(Kind.REPAIRED, AT, "ä" * 80)
+    assert state.unfinished == Transition(Kind.REPAIRED, AT, "ä" * 60)
 
 
 def test_reason_is_one_printable_line() -> None:
     state = State(Mode.ARMED).begin(Kind.REPAIRED, AT, "a\n\0b ")
     assert state.unfinished == Transition(Kind.REPAIRED, AT, "a  b")
+
+
+def test_reason_holds_nothing_that_json_would_double() -> None:
+    state = State(Mode.ARMED).begin(Kind.REPAIRED, AT, 'a "b" \\c')
+    assert state.unfinished == Transition(Kind.REPAIRED, AT, "a 'b' /c")
 
 
 def test_every_transition_owes_its_mail_but_the_rearm_which_mails_at_its_end() -> None:
