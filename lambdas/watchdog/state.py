@@ -192,7 +192,7 @@ def loads(text: str | None) -> State:
             owed=tuple(map(_transition, raw.pop("owed", ()))),
             **{key: _time(value) for key, value in raw.items()},  # an unknown key is a TypeError: unreadable
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StateError(f"the state cannot be read ({type(error).__name__}: {error})") from error
 
 

@@ -81,6 +81,7 @@ def test_first_state_that_the_deploy_writes_is_read() -> None:
         '{"version":1,"mode":"spot-armed","since":7}',
         '{"version":1,"mode":"spot-armed","failovers":7}',
         '{"version":1,"mode":"spot-armed","streak":"x"}',
+        '{"version":1,"mode":"spot-armed","streak":1e999}',
         '{"version":1,"mode":"spot-armed","unfinished":{"kind":"failover"}}',
         '{"version":1,"mode":"spot-armed","unfinished":{"kind":"x","at":"2026-07-22T00:35:43Z","why":""}}',
         '{"version":1,"mode":"spot-armed","owed":["x"]}',
