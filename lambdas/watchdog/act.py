@@ -31,10 +31,10 @@ def act(
         cloud.put_state(state.dumps())
     if decision.action is Action.PROBE:
         cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
-    if state and not decision.leaves_state:
-        state = _settle(state, cloud, settings, send_mail=not decision.leads_on)
     for box in decision.end_boxes:
         _unless_gone(cloud.end_box, box)
+    if state and not decision.leaves_state:
+        state = _settle(state, cloud, settings, send_mail=not decision.leads_on)
     if decision.suspend_rebalance:
         cloud.suspend("AZRebalance")
     if decision.wake_at:

@@ -147,6 +147,20 @@ def test_scan_on_demand_under_a_lit_alarm_ends_a_spot_box_that_hung_since_the_fl
     assert cloud.mails == []
 
 
+def test_mail_that_cannot_be_sent_keeps_no_hung_box() -> None:
+    cloud = after_a_failover(2200)
+    cloud.set_state(replace(cloud.parsed.begin(Kind.FAILOVER, ago(1800), "owed"), unfinished=None))
+
+    def sns_down(call: str, number: int) -> None:
+        if call == "mail":
+            raise ThrottledError("Publish: Throttling")
+
+    cloud.before = sns_down
+    with pytest.raises(ThrottledError):
+        wake(cloud, "scan")
+    assert cloud.live_group.boxes == ()
+
+
 @pytest.mark.parametrize("why_not", ["young", "on-demand", "answers", "in service", "not lit", "re-arming", "pinned"])
 def test_scan_ends_no_other_box(why_not: str) -> None:
     cloud = after_a_failover(
