@@ -11,6 +11,8 @@ from fleet.drills.market import Market, Step
 from fleet.events import Event
 from fleet.settings import Capacity, Settings
 from lambdas.watchdog.cloud import BusyError, DeniedError, GoneError, RefreshActiveError, ThrottledError
+from lambdas.watchdog.handler import run
+from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, with_steps
 
 LAUNCH, FLIP = 2, 7
@@ -77,6 +79,29 @@ def test_a_boot_that_gives_up_is_tried_again_with_another_box(settings: Settings
     cloud.run()
     assert len(told(log, "box.ended", why="boot failed")) == 2
     assert len(told(log, "box.serving")) == 1
+
+
+@pytest.mark.parametrize(("notice", "given_up"), [(150, 155), (40, 72)])
+def test_a_box_that_hears_its_notice_while_it_boots_gives_its_launch_up(
+    notice: int, given_up: int, settings: Settings
+) -> None:
+    cloud, log = build(settings, market((notice, 0), hours=3))
+    cloud.run(START + 300)
+    assert told(log, "box.ended", why="reclaim") == [given_up]
+    assert told(log, "launch.failed", why="launch abandoned: notice") == [given_up]
+
+
+def test_a_churn_of_reclaims_during_boots_ends_on_on_demand_and_not_in_a_suspended_launch(settings: Settings) -> None:
+    churn = [(200 + 300 * n + 120 * sells, sells) for n in range(24) for sells in (0, 1)]
+    cloud, log = build(settings, market(*churn, hours=3), state=State(Mode.ARMED).dumps(), serving="spot")
+    cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=settings, now=now))
+    cloud.run()
+    assert len(told(log, "launch.failed", why="launch abandoned: notice")) == 5
+    actions = [event.fields["action"] for event in log if event.kind == "decision"]
+    assert "failover" in actions
+    assert "boot-loop" not in actions
+    assert cloud.group().suspended == {"AZRebalance"}
+    assert cloud.balancer.healthy == 1
 
 
 def test_a_cold_box_says_so_once_it_knows(settings: Settings) -> None:
