@@ -18,7 +18,6 @@ TELLS_OF_DROUGHT = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.TERMINATED, Wake
 CUT_OFF = timedelta(seconds=1)  # an event's time has no fraction: patience must not run out early for that
 WARNING_SETTLES = timedelta(seconds=6)  # a notice that came with it has shut the gate, the group has not yet launched
 LATE_EVENT_SECONDS = 15  # an event that comes later than this tells of the past: patience runs from its arrival
-REMEMBERED_NOTICES = 4  # boxes with two minutes to live: more than the group may run at once on one lever
 
 
 def learn(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> State:
@@ -26,9 +25,9 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
     seen = state.evidence
     match signal.wake:
         case Wake.INTERRUPTION if signal.box not in seen.noticed:
-            noticed = (*seen.noticed, signal.box)[-REMEMBERED_NOTICES:]
             idle = 0 if signal.box == seen.warned else seen.idle_warnings
-            seen = replace(seen, noticed=noticed, idle_warnings=idle)
+            state = state.with_notice(signal.box)
+            seen = replace(state.evidence, idle_warnings=idle)
             if signal.box in world.instances:
                 lived = (now - world.instances[signal.box].launched_at).total_seconds()
                 seen = replace(seen, bar_seconds=_bar_after(lived, settings))

@@ -166,7 +166,7 @@ def test_last_notices_are_remembered_and_each_once() -> None:
         box = f"i-0{number}"
         cloud.put_box(box, age=4000)
         wake(cloud, about("interruption-warning", box))
-    assert seen(cloud).noticed == ("i-02", "i-03", "i-04", "i-05")
+    assert seen(cloud).noticed == ("i-01", "i-02", "i-03", "i-04", "i-05")
 
 
 def test_notice_of_a_box_of_somebody_else_is_ignored() -> None:
