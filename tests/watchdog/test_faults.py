@@ -321,11 +321,12 @@ def test_unfinished_repair_gives_way_to_a_failover_that_is_due(payload: str) -> 
     assert (cloud.lever, cloud.live_group.on_demand_percentage, len(cloud.mails)) == ("100", 100, 2)
 
 
-def test_pin_is_not_lost_to_an_unfinished_repair_under_a_lit_alarm() -> None:
+@pytest.mark.parametrize(("command", "action"), [("pin", "pinned"), ("arm", "armed")])
+def test_command_is_not_lost_to_an_unfinished_repair_under_a_lit_alarm(command: str, action: str) -> None:
     cloud = StillCloud()
-    cloud.set_state(replace(cloud.parsed, launched_at=ago(9000)).begin(Kind.REPAIRED, ago(60), "half done"))
-    assert wake(cloud, "pin")["action"] == "pinned"
-    assert cloud.parsed.mode is Mode.PINNED
+    state = replace(cloud.parsed, launched_at=ago(9000), abandoned=(("i-0x", ago(70)),))
+    cloud.set_state(state.begin(Kind.REPAIRED, ago(60), "half done"))
+    assert wake(cloud, command)["action"] == action
 
 
 def test_unfinished_repair_is_finished_where_no_failover_is_due() -> None:
