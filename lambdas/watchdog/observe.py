@@ -48,8 +48,8 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
         world = replace(world, health=cloud.target_health())
     if Need.DEPLOY in needs:
         world = _with_deploy(world, cloud)
-    if signal.wake is Wake.SCAN and not state.unfinished and policy.due_failover(world, state, settings, now):
-        return state, world  # which looks at nothing further
+    if policy.due_failover(world, state, settings, now):
+        return state, world  # it looks at nothing further
     return state, _further(signal, world, state, needs, cloud, settings, now)
 
 

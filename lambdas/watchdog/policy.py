@@ -194,7 +194,7 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
     noted = recorded(signal)
     if state.launched_at and at <= state.launched_at:
         return noted
-    if signal.abandoned and signal.box in state.evidence.noticed:
+    if signal.box in state.evidence.noticed:
         return noted  # a reclaim, and no fault of the boot
     if signal.abandoned:
         known = {**dict(state.abandoned), signal.box: at}

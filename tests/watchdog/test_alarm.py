@@ -309,3 +309,27 @@ def test_boot_of_the_kind_that_is_wanted_is_never_ended(cause: str) -> None:
     record = wake(cloud, "pin" if cause == "pinned" else "scan")
     assert cause in {record["action"], *(line.split()[2] for line in record.get("also", []))}
     assert "end_box i-0cold" not in cloud.calls
+
+
+def test_alarm_that_went_out_long_ago_caps_nothing() -> None:
+    cloud = StillCloud(lever="100", live_alarm=Alarm("OK", ago(9000)))
+    cloud.put_box("i-0cold", age=1200, lifecycle="Pending:Wait", boot=names.BOOT_COLD)
+    cloud.set_state(State(Mode.FAILOVER, launched_at=ago(86400)).begin(Kind.FAILOVER, ago(60), "half done"))
+    wake(cloud, "alarm-ok")
+    assert cloud.live_group.on_demand_percentage == 100
+    assert "end_box i-0cold" not in cloud.calls
+
+
+def test_refresh_of_a_deploy_is_cancelled_for_a_failover_alone() -> None:
+    cloud = lit_for(1800)
+    cloud.refreshed = (Refresh("r-deploy", "InProgress", ago(3000), like_ours=False),)
+    cloud.set_state(State(Mode.PINNED, launched_at=ago(86400)).begin(Kind.PINNED, ago(60), "half done"))
+
+    def blocked(call: str, number: int) -> None:
+        if call == "flip 100" and cloud.refreshed[0].active:
+            raise RefreshActiveError("An active instance refresh with a desired configuration exists")
+
+    cloud.before = blocked
+    with pytest.raises(RefreshActiveError):
+        wake(cloud, "scan")
+    assert cloud.refreshed[0].active

@@ -326,6 +326,7 @@ def test_lever_moved_by_hand_during_the_phase_is_repaired_to_0() -> None:
     assert cloud.lever == "0"
     assert cloud.parsed.rearm_from is not None
     assert cloud.refreshed[0].status == "InProgress"
+    assert cloud.parsed.refresh_id == "refresh-1"
 
 
 def test_pin_ends_the_phase() -> None:
