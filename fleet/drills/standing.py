@@ -6,6 +6,7 @@ Run by hand when a default or a policy changes: it takes minutes on all cores an
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import matplotlib as mpl
@@ -49,9 +50,10 @@ SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
 
 def changed(base: Settings, key: str, value: int) -> Settings:
     """One threshold of the policy at another value."""
+    other: dict[str, Any] = {key: value}
     if base.policy == "bridge":
-        return dataclasses.replace(base, bridge=dataclasses.replace(base.bridge, **{key: value}))
-    return dataclasses.replace(base, watchdog=dataclasses.replace(base.watchdog, **{key: value}))
+        return dataclasses.replace(base, bridge=dataclasses.replace(base.bridge, **other))
+    return dataclasses.replace(base, watchdog=dataclasses.replace(base.watchdog, **other))
 
 
 @click.command()
