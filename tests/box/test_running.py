@@ -193,7 +193,7 @@ def test_half_a_request_from_a_caller_who_stays_is_no_wedge(serving: Serving) ->
     box = serving(token_seconds=60, wedge_stuck_seconds=61)
     with box.connect() as caller:
         caller.sendall(b"POST /api/ge")
-        world.wait(lambda: box.log().count("ENGINE prove: a request is open") == 2)  # the first was answered
+        world.wait(lambda: box.log().count("ENGINE prove: a request is open") >= 2)  # the first was answered
         assert box.generate(tokens=1).end()[0] == 0
     assert "ENGINE shut" not in box.log()
     assert box.lifecycle() == "InService"
