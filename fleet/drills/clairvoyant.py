@@ -1,7 +1,8 @@
 """The clairvoyant bound: the cheapest schedule, the whole market known, with no degraded time but unavoidable boots.
 
-It launches every successor a boot ahead of the reclaim, holds one box per replica, and pays for nothing else: no policy
-that has to wait for news can be cheaper and serve as much. Replicas count on a pool only while it carries all of them.
+It launches every successor one shortest boot ahead of the reclaim, holds one box per replica, and pays for nothing
+else: no policy that has to wait for news can be cheaper and serve as much. Replicas of a fleet are placed one after the
+other on what is left of each pool: the cheapest for one box, off by a boot for several where two should trade places.
 """
 
 import math
@@ -9,19 +10,18 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from fleet.drills.behaviour import Boots
+from fleet.drills.behaviour import Behaviour
 from fleet.drills.clock import utc
 from fleet.drills.drill import Drill
-from fleet.drills.market import Market, Purchase
+from fleet.drills.market import PLENTY, Market, MarketPool, Purchase, Step
 from fleet.events import Event
 
 DARK_USD_PER_SECOND = 1e6  # nothing serves: dearer than any schedule that does
-AGENT_SECONDS = 3.0  # a noticed box serves until its agent has heard
 
 
 @dataclass
 class _Source:
-    """One pool of one kind: when it sells, and when it takes all that runs there."""
+    """A pool and kind at one price: when it sells one box more, and when it takes that box."""
 
     purchase: Purchase
     pool: str
@@ -44,8 +44,12 @@ class Stay:
     """One box of the schedule; None: dark."""
 
     source: _Source | None
+    launched: float
     serving: float
     until: float
+
+
+Change = tuple[float, Step | int]  # when, and a step of the market or how many boxes of other replicas come or go
 
 
 @dataclass(frozen=True)
@@ -58,66 +62,77 @@ class Clairvoyant:
         """Write the log of the cheapest schedule."""
         replicas = drill.settings.capacity.min
         base = min(drill.settings.capacity.on_demand_base, replicas)
-        boot = median_boot_seconds(drill.physics.boots) + sum(drill.physics.probes) / 2
-        market = drill.market
-        sources = _sources(market, replicas - base) if replicas > base else []
+        boot, heard = shortest_boot_seconds(drill.physics), drill.physics.agent_poll[1]
         running = not isinstance(drill.scene, Market)  # a history begins with boxes that serve
-        always = [source for source in _sources(market, 1) if source.purchase == "on-demand"]
-        schedules = [_cheapest(market, sources, boot, running=running)] * (replicas - base)
-        schedules += [_cheapest(market, always, boot, running=running)] * base
-        for event in _events(market, schedules, boot, replicas):
+        steps, stays = list(drill.market.steps()), list[Stay]()
+        for number in range(replicas):
+            purchases: tuple[Purchase, ...] = ("on-demand",) if number < base else ("spot", "on-demand")
+            sources = [
+                source
+                for pool in drill.market.pools
+                for kind in purchases
+                for source in _sources(pool, kind, drill.market.start, _changes(steps, pool, kind, stays))
+            ]
+            stays += _cheapest(drill.market, sources, boot, heard, running=running)
+        for event in _events(drill.market, stays, replicas):
             drill.emit(event)
 
 
-def median_boot_seconds(boots: Boots) -> float:
-    """Launch to gate: the sum of both medians."""
-    return _median(boots.launch_to_kernel) + _median(boots.kernel_to_serving) * boots.factor
+def shortest_boot_seconds(behaviour: Behaviour) -> float:
+    """Launch to healthy target, if all goes as well as it can."""
+    boots = behaviour.boots
+    recorded = [seconds for seconds in boots.recorded_kernel_to_serving if seconds is not None]
+    open_gate = min(boots.kernel_to_serving[0], *recorded, math.inf) * boots.factor
+    checked = behaviour.register_after_kernel[0] + behaviour.registration[0]
+    return boots.launch_to_kernel[0] + max(open_gate, checked) + behaviour.probes[0]
 
 
-def _median(triangle: tuple[float, float, float]) -> float:
-    low, high, mode = triangle
-    if low == high:
-        return low
-    if mode >= (low + high) / 2:
-        return low + math.sqrt((high - low) * (mode - low) / 2)
-    return high - math.sqrt((high - low) * (high - mode) / 2)
-
-
-def _sources(market: Market, boxes: int) -> list[_Source]:
-    """Every pool and kind as windows in which all of `boxes` can be had there."""
-    sources: dict[tuple[Purchase, str], _Source] = {}
-    carries: dict[tuple[Purchase, str], bool] = {}
-    purchases: tuple[Purchase, ...] = ("spot", "on-demand")
-    for pool in market.pools:
-        for purchase in purchases:
-            sources[purchase, pool.label] = _Source(purchase, pool.label, pool.usd(purchase) / 3600)
-            carries[purchase, pool.label] = False
-            if purchase == "on-demand":
-                sources[purchase, pool.label].opens.append(market.start)
-                carries[purchase, pool.label] = True
-    for step in market.steps():
-        if step.supply is None:
-            continue
-        key = (step.purchase, step.pool)
-        source, at, now = sources[key], max(step.at, market.start), step.supply >= boxes
-        if now and not carries[key]:
-            source.opens.append(at)
-        elif not now and carries[key]:
+def _sources(pool: MarketPool, purchase: Purchase, start: float, changes: list[Change]) -> list[_Source]:
+    """One source per price of this pool: room for one box beside the stays there are."""
+    supply, used, spares = (PLENTY if purchase == "on-demand" else 0), 0, False
+    source = _Source(purchase, pool.label, pool.usd(purchase) / 3600)
+    sources, sells = [source], supply > 0
+    if sells:
+        source.opens.append(start)
+    for moment, change in changes:
+        at, dearer = max(moment, start), False
+        if isinstance(change, int):
+            used, spares = used + change, change < 0
+        else:
+            supply = supply if change.supply is None else change.supply
+            spares = change.spares or change.supply is None or purchase == "on-demand"
+            usd = source.usd_per_second if change.usd_per_hour is None else change.usd_per_hour / 3600
+            dearer = usd != source.usd_per_second
+        now = supply > used
+        if sells and (dearer or not now):
             source.closes.append(at)
-        if not now and not step.spares and step.purchase == "spot":
+        if dearer:
+            source = _Source(purchase, pool.label, usd, takes=source.takes)
+            sources.append(source)
+        if now and (dearer or not sells):
+            source.opens.append(at)
+        if not now and not spares:
             source.takes.append(at)
-        carries[key] = now
-    for source in sources.values():
-        source.closes.append(math.inf)
-    return list(sources.values())
+        sells = now
+    source.closes.append(math.inf)
+    return sources
 
 
-def _cheapest(market: Market, sources: list[_Source], boot: float, *, running: bool) -> list[Stay]:
+def _changes(steps: list[Step], pool: MarketPool, purchase: Purchase, stays: list[Stay]) -> list[Change]:
+    """What changes in this pool, in order of time."""
+    changes: list[Change] = [(s.at, s) for s in steps if (s.pool, s.purchase) == (pool.label, purchase)]
+    for stay in stays:
+        if stay.source is not None and (stay.source.pool, stay.source.purchase) == (pool.label, purchase):
+            changes += [(stay.launched, 1), (stay.until, -1)]
+    return sorted(changes, key=lambda change: change[0])
+
+
+def _cheapest(market: Market, sources: list[_Source], boot: float, heard: float, *, running: bool) -> list[Stay]:
     """Viterbi over the moments at which anything can change: who serves, at least cost, to the end."""
     moments = {market.start if running else market.start + boot, market.end}
     for source in sources:
         moments.update(at + boot for at in (*source.opens, *source.closes) if at < market.end)
-        moments.update(at + AGENT_SECONDS for at in source.takes)
+        moments.update(at + heard for at in source.takes)
     times = sorted(at for at in moments if market.start <= at <= market.end)
     dark = len(sources)
     cost = [math.inf] * dark + [DARK_USD_PER_SECOND * (times[0] - market.start)]
@@ -126,8 +141,8 @@ def _cheapest(market: Market, sources: list[_Source], boot: float, *, running: b
         cheapest = min(range(dark + 1), key=cost.__getitem__)
         after, origin = list(cost), list(range(dark + 1))
         for j, source in enumerate(sources):
-            taken = bisect_right(source.takes, at - AGENT_SECONDS) - 1
-            if taken >= 0 and source.takes[taken] + AGENT_SECONDS == at:
+            taken = bisect_right(source.takes, at - heard) - 1
+            if taken >= 0 and source.takes[taken] + heard == at:
                 after[j] = math.inf
             at_start = running and i == 0 and source.serves_from(at, 0.0)
             if at_start or source.serves_from(at, boot):
@@ -145,13 +160,14 @@ def _cheapest(market: Market, sources: list[_Source], boot: float, *, running: b
     for i in range(len(times) - 1, -1, -1):
         before = came_from[i][state]
         if before != state:
-            stays.append(Stay(sources[state] if state < dark else None, times[i], until))
+            launched = max(times[i] - boot, market.start)
+            stays.append(Stay(sources[state] if state < dark else None, launched, times[i], until))
             state, until = before, times[i]
     stays.reverse()
     return stays
 
 
-def _events(market: Market, schedules: list[list[Stay]], boot: float, desired: int) -> Iterator[Event]:
+def _events(market: Market, stays: list[Stay], desired: int) -> Iterator[Event]:
     lines: list[tuple[float, int, str, dict[str, object]]] = []
 
     def line(at: float, kind: str, **fields: object) -> None:
@@ -163,26 +179,16 @@ def _events(market: Market, schedules: list[list[Stay]], boot: float, desired: i
         if step.purchase == "spot" and step.supply is not None and carries.get(step.pool) != (step.supply > 0):
             carries[step.pool] = step.supply > 0
             line(max(step.at, market.start), "market", pool=step.pool, sells=step.supply > 0)
-    number = 0
-    for stays in schedules:
-        for stay in stays:
-            if stay.source is None or stay.serving >= market.end:
-                continue
-            number += 1
-            box, source = f"i-{number:017x}", stay.source
-            usd = source.usd_per_second * 3600
-            line(
-                max(stay.serving - boot, market.start),
-                "box.launched",
-                box=box,
-                purchase=source.purchase,
-                pool=source.pool,
-                usd_per_hour=round(usd, 6),
-            )
-            line(stay.serving, "box.serving", box=box)
-            if stay.until < market.end:
-                line(stay.until, "box.unserving", box=box, why="replaced")
-                line(stay.until, "box.ended", box=box, why="replaced")
+    for number, stay in enumerate(stays, 1):
+        if stay.source is None or stay.serving >= market.end:
+            continue
+        box, source = f"i-{number:017x}", stay.source
+        usd = round(source.usd_per_second * 3600, 6)
+        line(stay.launched, "box.launched", box=box, purchase=source.purchase, pool=source.pool, usd_per_hour=usd)
+        line(stay.serving, "box.serving", box=box)
+        if stay.until < market.end:
+            line(stay.until, "box.unserving", box=box, why="replaced")
+            line(stay.until, "box.ended", box=box, why="replaced")
     line(market.end, "end", name=market.name, desired=desired)
     order = {"start": -4, "market": -3, "box.launched": -2, "box.serving": -1}  # a successor serves before the end
     lines.sort(key=lambda item: (item[0], order.get(item[2], 0), item[1]))

@@ -10,7 +10,7 @@ from fleet.drills import drill
 from fleet.drills.behaviour import Behaviour, Scores
 from fleet.drills.clock import utc
 from fleet.drills.drill import Drill
-from fleet.drills.market import Step
+from fleet.drills.market import Step, pool
 from fleet.drills.policies import POLICIES, Clairvoyant, DynamicFallback, OnDemandOnly, SpotOnly, Watchdog
 from fleet.events import Event
 from fleet.measure import Measure
@@ -92,8 +92,8 @@ def test_the_clairvoyant_pays_for_one_boot_more_per_change_and_is_never_dark(set
     boot = 30 + 267 + 20
     result = drill.run(Drill(scene, settings, EXACT), Clairvoyant())
     assert result.measure.after_first_boot_seconds == 0
-    on_demand = 4 * HOUR + boot + boot - 3  # a boot ahead of the take; until the spot successor serves
-    spot = 12 * HOUR - 4 * HOUR + 3
+    on_demand = 4 * HOUR + boot + boot - HEARD  # a boot ahead of the take; until the spot successor serves
+    spot = 12 * HOUR - 4 * HOUR + HEARD
     assert result.measure.usd["on-demand"] == pytest.approx(ON_DEMAND_USD * on_demand / HOUR, rel=1e-3)
     assert result.measure.usd["spot"] == pytest.approx(SPOT_USD * spot / HOUR, rel=1e-3)
 
@@ -102,7 +102,20 @@ def test_the_clairvoyant_stays_dark_only_while_nothing_at_all_is_sold(settings: 
     steps = [Step(START, "g6.xlarge", 0, purchase="on-demand")]
     scene = with_steps(market((5 * HOUR, 0), (6 * HOUR, 1000), hours=12), steps)
     result = drill.run(Drill(scene, settings, EXACT), Clairvoyant())
-    assert result.measure.after_first_boot_seconds == pytest.approx(HOUR + 317 - 3, abs=1)
+    assert result.measure.after_first_boot_seconds == pytest.approx(HOUR + BOOT_SECONDS - HEARD, abs=1)
+
+
+def test_the_clairvoyant_takes_the_pool_that_is_cheap_from_now_on(settings: Settings) -> None:
+    """g6 turns dear at once, g5 cheap: eight hours at $0.20."""
+    prices = [Step(START, label, None, usd_per_hour=usd) for label, usd in (("g6.xlarge", 0.90), ("g5.xlarge", 0.20))]
+    scene = with_steps(market(hours=8, pools=(pool("g6.xlarge"), pool("g5.xlarge"))), prices)
+    assert drill.run(Drill(scene, settings, EXACT), Clairvoyant()).measure.cost_usd == pytest.approx(1.6)
+
+
+def test_the_clairvoyant_places_two_boxes_on_two_pools_that_carry_one_each(settings: Settings) -> None:
+    two = replace(settings, capacity=Capacity(min=2, max=4))
+    scene = market((0, 1), hours=24, pools=(pool("g6.xlarge"), pool("g5.xlarge")))
+    assert drill.run(Drill(scene, two, EXACT), Clairvoyant()).measure.cost_usd == pytest.approx(24 * (0.34 + 0.42))
 
 
 def test_a_fleet_of_three_is_degraded_by_the_share_that_is_missing(settings: Settings) -> None:
