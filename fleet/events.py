@@ -1,24 +1,7 @@
 """The one event log: JSON lines, written by the demo, the drills, the live history and the game day; drawn by `report`.
 
-A line is `{"at": ISO 8601 UTC, "kind": ..., ...fields}`, in order of time. Kinds and their fields:
-
-- `start`, `end`              name, desired: what is observed, from when to when
-- `box.launched`              box, purchase ("spot" | "on-demand"), pool, usd_per_hour: billing begins
-- `box.serving`               box: the balancer routes to it
-- `box.unserving`             box, why: it no longer serves (notice, drain, wedge, reclaim)
-- `box.ended`                 box, why: billing ends
-- `launch.failed`             purchase, pool, why
-- `notice`, `rebalance`       box: interruption notice, rebalance recommendation
-- `market`                    pool, sells (bool)
-- `alarm`                     state ("ALARM" | "OK" | "INSUFFICIENT_DATA")
-- `lever`                     percentage: the group's live value changed
-- `mode`                      mode: the watchdog's state changed
-- `decision`                  signal, world, action, reason, outcome: one per watchdog invocation
-- `mail`                      subject, body
-- `deploy`                    template_version, lever: what the group was left with
-
-Degraded minutes are the integral of missing share (desired minus serving, over desired, floor 0); cost is the sum over
-boxes of price times life. Both need nothing but this log.
+A line is `{"at": ISO 8601 UTC, "kind": ..., ...fields}`, in order of time. The kinds, their
+fields and what follows from them stand in docs/event-log.md.
 """
 
 import json

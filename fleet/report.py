@@ -146,13 +146,13 @@ def _facts(events: Sequence[Event]) -> list[tuple[str, str]]:
 
 
 def _decisions(events: Sequence[Event]) -> list[Decided]:
-    """Every decision with its reason; quiet ones of a kind in a row are one line with the last reason."""
+    """Every decision with its reason; quiet ones in a row that are alike in all of it are one line."""
     rows: list[Decided] = []
     for event in events:
         row = _decided(event)
         before = rows[-1] if rows else None
-        if before and row.quiet and (before.signal, before.action) == (row.signal, row.action):
-            rows[-1] = replace(before, reason=row.reason, count=before.count + 1)
+        if before and row.quiet and replace(before, at=row.at, count=1) == row:
+            rows[-1] = replace(before, count=before.count + 1)
         else:
             rows.append(row)
     return rows

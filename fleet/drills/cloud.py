@@ -9,7 +9,6 @@ Deterministic: the same market, settings, behaviour and seed give the same log, 
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -21,20 +20,9 @@ from fleet.drills.bus import Bus, Handle
 from fleet.drills.clock import utc
 from fleet.drills.ec2 import Ec2, boot_tag
 from fleet.drills.market import Market, Purchase, zone_id
-from fleet.drills.world import Emit, SimulatedBox, World, draw
+from fleet.drills.world import Emit, Fault, SimulatedBox, World, draw
 from fleet.settings import Settings
 from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
-
-
-@dataclass
-class Fault:
-    """One API call that fails: `call` is the method's name. `after` it has taken effect, or instead."""
-
-    call: str
-    error: Exception
-    times: int = 1
-    after: bool = False
-    not_before: float = 0.0  # epoch seconds
 
 
 class SimulatedCloud:

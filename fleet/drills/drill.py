@@ -55,12 +55,13 @@ class Drill:
 
     def _changed(self, history: History) -> list[str]:
         """What is not as it was when the alarm was recorded, so that it would have been told at other times."""
-        now = {
+        now: dict[str, tuple[object, object]] = {
+            "policy": (self.settings.policy, "alarm"),
             "alarm_minutes": (self.settings.watchdog.alarm_minutes, history.alarm_minutes),
             "desired": (self.settings.capacity.min, history.desired),
-            "boots": (self.physics.boots.factor, 1),
+            "boots": (f"{self.physics.boots.factor:g}", "1"),
         }
-        return [f"{name} {value:g} ({recorded:g})" for name, (value, recorded) in now.items() if value != recorded]
+        return [f"{name} {value} ({recorded})" for name, (value, recorded) in now.items() if value != recorded]
 
     @property
     def failovers(self) -> tuple[datetime, ...]:

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from fleet.drills.behaviour import Behaviour, Boots, Events
-from fleet.drills.cloud import Fault, SimulatedCloud
+from fleet.drills.cloud import SimulatedCloud
 from fleet.drills.market import Market, Step
+from fleet.drills.world import Fault
 from fleet.events import Event
 from fleet.settings import Capacity, Settings
 from lambdas.watchdog.cloud import BusyError, DeniedError, GoneError, RefreshActiveError, ThrottledError

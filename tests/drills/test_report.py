@@ -1,6 +1,7 @@
 """The page: one file, nothing from the network, the same bytes for the same log, everything of the log on it."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,23 @@ def test_page_shows_every_mail_and_decision_with_its_reason_and_escapes_them(log
     assert "a &lt;mail&gt; subject" in text
     assert "its body" in text
     assert "a reason to skip" in text
+
+
+def test_quiet_decisions_in_a_row_are_one_line_only_where_their_reasons_are_the_same(tmp_path: Path) -> None:
+    def decided(minute: int, reason: str) -> Event:
+        fields = {"signal": {"wake": "scan"}, "action": "nothing", "reason": reason, "outcome": "done"}
+        return Event(datetime(2026, 7, 28, 2, minute, tzinfo=UTC), "decision", fields)
+
+    rest = [
+        decided(minute, reason)
+        for minute, reason in enumerate(["all is well", "all is well", "score 2", "all is well"])
+    ]
+    text = report.render(
+        [Event(rest[0].at, "start", {"name": "x", "desired": 1}), *rest], tmp_path, title="x"
+    ).read_text()
+    assert text.count("score 2") == 1
+    assert text.count("all is well") == 2
+    assert "nothing &times; 2" in text
 
 
 def test_same_log_draws_the_same_bytes(log: list[Event], tmp_path: Path) -> None:
