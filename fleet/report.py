@@ -70,17 +70,23 @@ def render(events: Sequence[Event], out_dir: Path, *, title: str) -> Path:
     return page(out_dir, title=title, chapters=[chapter(events, out_dir, title=title, prefix="timeline")])
 
 
-def chapter(events: Iterable[Event], out_dir: Path, *, title: str, prefix: str) -> Chapter:
-    """Draw one log and collect what its page says of it. Files are named after `prefix`."""
+def chapter(
+    events: Iterable[Event], out_dir: Path, *, title: str, prefix: str, zooms: Sequence[story.Span] | None = None
+) -> Chapter:
+    """Draw one log and collect what its page says of it. Files are named after `prefix`.
+
+    `zooms` is what to draw in detail, alike for the chapters of a page; None: this log's own longest degraded spells.
+    """
     out_dir.mkdir(parents=True, exist_ok=True)
     events = list(events)
     told = story.read(events)
     suffix = ".svg" if len(told.lives) <= SVG_LIVES_AT_MOST else ".png"
     whole = timeline.save(told, out_dir / f"{prefix}{suffix}", title=title)
     pictures = [Picture(title, whole)]
-    zooms = _zooms(told) if told.decisions else []  # without anybody who decides, the whole says it all
-    for number, (caption, start, end) in enumerate(zooms, 1):
-        path = timeline.save(told, out_dir / f"{prefix}-{number}.svg", title=caption, start=start, end=end)
+    for number, zoom in enumerate(longest_spells(told) if zooms is None else zooms, 1):
+        caption = f"{timeline.clock(zoom.start)[:-3]}: {_degraded_minutes(told, zoom):.0f} min degraded"
+        path = out_dir / f"{prefix}-{number}.svg"
+        timeline.save(told, path, title=caption, start=zoom.start, end=zoom.end)
         pictures.append(Picture(caption, path))
     mails = [{"at": timeline.clock(m.at), "subject": m.text, "body": m.detail} for m in told.marks if m.kind == "mail"]
     return Chapter(title, _facts(events), pictures, _decisions(told.decisions), mails)
@@ -111,19 +117,20 @@ def page(
     return path
 
 
-def _zooms(told: story.Story) -> list[tuple[str, float, float]]:
-    """The longest degraded spells of a long log, each worth a picture of its own."""
-    if told.end - told.start < LONG_SECONDS:
+def longest_spells(told: story.Story) -> list[story.Span]:
+    """The longest degraded spells of a long log that somebody decided in, with a margin: worth a picture each."""
+    if told.end - told.start < LONG_SECONDS or not told.decisions:
         return []
     spells = sorted(told.degraded(), key=lambda span: span.start - span.end)[:ZOOMS]
     return [
-        (
-            f"{timeline.clock(span.start)[:-3]}: {(span.end - span.start) / 60:.0f} min degraded",
-            max(told.start, span.start - ZOOM_MARGIN_SECONDS),
-            min(told.end, span.end + ZOOM_MARGIN_SECONDS),
-        )
-        for span in sorted(spells, key=lambda span: span.start)
+        story.Span(max(told.start, s.start - ZOOM_MARGIN_SECONDS), min(told.end, s.end + ZOOM_MARGIN_SECONDS), s.value)
+        for s in sorted(spells, key=lambda span: span.start)
     ]
+
+
+def _degraded_minutes(told: story.Story, within: story.Span) -> float:
+    spans = ((max(s.start, within.start), min(s.end, within.end)) for s in told.degraded())
+    return sum(max(0.0, end - start) for start, end in spans) / 60
 
 
 def _facts(events: Sequence[Event]) -> list[tuple[str, str]]:

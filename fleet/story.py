@@ -50,20 +50,31 @@ class Story:
     start: float = 0.0
     end: float = 0.0
     lives: dict[str, Life] = field(default_factory=dict)
-    strips: dict[str, list[Span]] = field(default_factory=dict)  # serving, alarm, mode, lever, market:<pool>
+    strips: dict[str, list[Span]] = field(default_factory=dict)  # serving, alarm, mode, lever
+    markets: dict[tuple[str, str], list[Span]] = field(default_factory=dict)  # by pool and purchase
     marks: list[Mark] = field(default_factory=list)  # mails, failed launches, notices
     decisions: list[Event] = field(default_factory=list)
 
     def lanes(self) -> list[tuple[str, str]]:
-        """(pool, purchase) pairs that had a box, spot first, in order of pools."""
+        """(pool, purchase) pairs that had a box or refused one, spot first, in order of pools."""
         pairs = {(life.pool, life.purchase) for life in self.lives.values()}
+        pairs |= {(pool, purchase) for pool, purchase in self.markets if self.refusals(pool, purchase)}
         return sorted(pairs, key=lambda pair: (pair[1] != "spot", pair[0]))
+
+    def refusals(self, pool: str, purchase: str) -> list[Span]:
+        """When a launch there would have failed."""
+        return [span for span in self.markets.get((pool, purchase), ()) if span.value == "refuses"]
 
     def acts(self) -> list[Mark]:
         """Decisions that changed something or declined to, in a few words."""
         acts = [event for event in self.decisions if event.fields.get("action") not in QUIET_ACTIONS]
         return [
-            Mark(event.at.timestamp(), "act", _words(event.fields["action"], event.fields.get("reason", "")))
+            Mark(
+                event.at.timestamp(),
+                "act",
+                _words(event.fields["action"], event.fields.get("reason", "")),
+                event.fields["action"],
+            )
             for event in acts
             if event.fields.get("action") != "refused"
         ]
@@ -132,8 +143,9 @@ def read(events: Iterable[Event]) -> Story:
                 story.marks.append(Mark(at, "mail", fields["subject"], fields.get("body", "")))
             case "decision":
                 story.decisions.append(event)
-            case "market" if fields.get("purchase", "spot") == "spot":
-                strip(f"market:{fields['pool']}", "sells" if fields["sells"] else "refuses")
+            case "market":
+                purchase = fields.get("purchase", "spot")
+                strip(f"market:{purchase}:{fields['pool']}", "sells" if fields["sells"] else "refuses")
             case "alarm":
                 strip("alarm", fields["state"])
             case "mode":
@@ -143,6 +155,9 @@ def read(events: Iterable[Event]) -> Story:
     story.end = at
     for name in list(open_strips):
         strip(name, "")
+        if name.startswith("market:"):
+            _, purchase, pool = name.split(":", 2)
+            story.markets[pool, purchase] = story.strips.pop(name, [])
     return story
 
 

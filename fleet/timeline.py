@@ -22,7 +22,9 @@ MODE = {"spot-armed": SPOT, "on-demand-failover": ON_DEMAND, "on-demand-pinned":
 LANE = 0.72  # height of a lane's bars
 DAY_SECONDS = 86400.0
 LABELS_AT_MOST = 12
+CLOSE_SECONDS = 2 * 3600  # a picture of less has room for explanations
 NOTE_ROWS = 4
+MINOR_ACTS = ("skipped", "failed", "dry")
 OFFSETS = ["UTC", "%Y, UTC", "%b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y %H:%M, UTC"]
 
 STYLE: Any = {
@@ -67,7 +69,7 @@ def _legend() -> list[Patch | Line2D]:
         Patch(facecolor="#F3F3F3", edgecolor=REFUSES, hatch="xx", label="market refuses"),
         Patch(facecolor=GOOD, label="callers served"),
         Patch(facecolor=BAD, label="degraded, alarm"),
-        Line2D([], [], linestyle="", marker="v", color=BAD, label="interruption notice"),
+        Line2D([], [], linestyle="", marker="v", color=BAD, label="notice: two minutes are left"),
     ]
 
 
@@ -80,16 +82,18 @@ class _Lanes:
         for pool, purchase in story.lanes():
             lives = [life for life in story.lives.values() if (life.pool, life.purchase) == (pool, purchase)]
             lives = [life for life in lives if life.launched < end and (life.ended is None or life.ended > start)]
-            for number, row in enumerate(_stack(lives)):
+            refuses = [s for s in story.refusals(pool, purchase) if s.start < end and s.end > start]
+            for number, row in enumerate(_stack(lives) or [[]] * bool(refuses)):
                 self._rows.append((pool if number == 0 else "", purchase, row))
         self._strips = [name for name in ("alarm", "mode", "lever") if name in story.strips]
         shown = [mark for mark in story.marks if start <= mark.at <= end]
         self._refused = [mark for mark in shown if mark.kind == "launch.failed"]
         acts = [mark for mark in story.acts() if start <= mark.at <= end]
         mails = [mark for mark in shown if mark.kind == "mail"]
-        self._notes = {"watchdog": self._staggered(acts), "mail": self._staggered(mails)}
+        self._notes = [("watchdog", *self._staggered(acts)), ("mail", *self._staggered(mails))]
+        self._silent = bool(story.decisions) and not mails
         self.count = 1 + len(self._rows) + bool(self._refused) + len(self._strips)
-        self.count += sum(map(len, self._notes.values()))
+        self.count += self._silent + sum(len(rows) for _, rows, _ in self._notes)
 
     def draw(self, axes: Axes) -> None:
         labels = ["callers"]
@@ -97,8 +101,7 @@ class _Lanes:
         for pool, purchase, lives in self._rows:
             y = len(labels)
             labels.append(f"{pool} {purchase}" if pool else "")
-            if purchase == "spot":
-                self._market(axes, y, pool or self._pool_above(y))
+            self._market(axes, y, pool or self._pool_above(y), purchase)
             for life in lives:
                 self._life(axes, y, life)
         if self._refused:
@@ -108,11 +111,14 @@ class _Lanes:
         for name in self._strips:
             self._strip(axes, len(labels), name)
             labels.append(name)
-        for heading, rows in self._notes.items():
+        for heading, rows, left_out in self._notes:
             for number, marks in enumerate(rows):
                 for mark in marks:
                     self._note(axes, len(labels), mark)
-                labels.append("" if number else heading)
+                labels.append("" if number else f"{heading} (+{left_out} more)" if left_out else heading)
+        if self._silent:
+            axes.text(0.01, len(labels), "none", transform=axes.get_yaxis_transform(), va="center", fontsize=8)
+            labels.append("mail")
         axes.set_yticks(range(len(labels)), labels)
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(labels) - 0.45, -0.75)
@@ -153,15 +159,19 @@ class _Lanes:
         ):
             self._bars(axes, y, kept, facecolor=color)
         windows = [s for s in self._story.degraded() if s.end > self._start and s.start < self._end]
+        labelled: list[float] = []
         for span in sorted(windows, key=lambda s: s.start - s.end)[:LABELS_AT_MOST]:
             middle = (max(span.start, self._start) + min(span.end, self._end)) / 2
+            if any(abs(middle - other) < 0.06 * (self._end - self._start) for other in labelled):
+                continue
+            labelled.append(middle)
             text = f"{(span.end - span.start) / 60:.1f} min"
             axes.text(_date(middle), y - 0.42, text, ha="center", va="bottom", fontsize=8, color=BAD, clip_on=False)
         if not windows:
             self._text(axes, y, Span(self._start, self._end, ""), "served throughout")
 
-    def _market(self, axes: Axes, y: int, pool: str) -> None:
-        refuses = [s for s in self._story.strips.get(f"market:{pool}", []) if s.value == "refuses"]
+    def _market(self, axes: Axes, y: int, pool: str, purchase: str) -> None:
+        refuses = self._story.refusals(pool, purchase)
         style = {"facecolor": "#F3F3F3", "edgecolor": REFUSES, "hatch": "xx", "linewidth": 0}
         self._bars(axes, y, refuses, height=0.98, zorder=0.5, **style)
 
@@ -190,20 +200,31 @@ class _Lanes:
             self._bars(axes, y, [span], height=0.5, facecolor=color, alpha=0.85)
             ink = INK if color in (QUIET, ON_DEMAND) else "white"
             self._text(axes, y, span, text, color=ink)
+            if span.value == "ALARM" and self._served_at(span.start) and self._end - self._start < CLOSE_SECONDS:
+                says = "it tells of the minutes before: callers are served again ▸"
+                axes.text(
+                    _date(span.start), y, says, ha="right", va="center", color="white", fontsize=7.5, clip_on=True
+                )
 
-    def _staggered(self, marks: list[Mark]) -> list[list[Mark]]:
-        """Rows in which no two texts overlap; what finds no room in three rows is left to the page's tables."""
-        rows: list[tuple[float, list[Mark]]] = []
-        for mark in marks:
+    def _served_at(self, at: float) -> bool:
+        return any(s.start <= at < s.end and int(s.value) > 0 for s in self._story.strips.get("serving", []))
+
+    def _staggered(self, marks: list[Mark]) -> tuple[list[list[Mark]], int]:
+        """Rows in which no two texts overlap, and how many marks found no room: what moved the lever goes first."""
+        rows: list[list[Mark]] = []
+        left_out = 0
+        for mark in sorted(marks, key=lambda mark: mark.detail in MINOR_ACTS):
             start, end = self._extent(mark)
-            for number, (taken_until, row) in enumerate(rows):
-                if start >= taken_until:
-                    rows[number] = (end, [*row, mark])
+            for row in rows:
+                if all(until <= start or since >= end for since, until in map(self._extent, row)):
+                    row.append(mark)
                     break
             else:
                 if len(rows) < NOTE_ROWS:
-                    rows.append((end, [mark]))
-        return [row for _, row in rows]
+                    rows.append([mark])
+                else:
+                    left_out += 1
+        return rows, left_out
 
     def _extent(self, mark: Mark) -> tuple[float, float]:
         """Where a mark and its text begin and end, in seconds."""

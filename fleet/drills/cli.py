@@ -208,18 +208,21 @@ def _table(rows: Sequence[Row], console: Console, title: str) -> None:
 
 def _page(base: Job, chosen: Sequence[str], rows: Sequence[Row], notes: list[str], out: Path) -> Path:
     """The first seed of every policy in pictures, all seeds in charts."""
-    from fleet import report
+    from fleet import report, story
     from fleet.drills import charts
 
     out.mkdir(parents=True, exist_ok=True)
-    chapters = []
+    logs: dict[str, list[Event]] = {}
     for name in chosen:
-        log: list[Event] = []
-        policy = policies.named(name)
-        policy.live(dataclasses.replace(base, policy=name).drill(log.append))
+        log = logs[name] = []
+        policies.named(name).live(dataclasses.replace(base, policy=name).drill(log.append))
         with (out / f"events-{name}.jsonl").open("w", encoding="utf-8") as file:
             events.write(log, file)
-        chapters.append(report.chapter(log, out, title=policy.name, prefix=f"timeline-{name}"))
+    zooms = next(filter(None, (report.longest_spells(story.read(log)) for log in logs.values())), [])
+    chapters = [
+        report.chapter(log, out, title=policies.named(name).name, prefix=f"timeline-{name}", zooms=zooms)
+        for name, log in logs.items()
+    ]
     title = f"Drill: {rows[0].results[0].market}"
     drawn = [
         report.Picture(

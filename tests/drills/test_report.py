@@ -1,14 +1,15 @@
 """The page: one file, nothing from the network, the same bytes for the same log, everything of the log on it."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from fleet import report, story
+from fleet import report, story, timeline
 from fleet.drills import history
 from fleet.drills.cloud import SimulatedCloud
+from fleet.drills.pictures import FOLDER
 from fleet.events import Event
 from fleet.settings import Settings
 
@@ -72,3 +73,32 @@ def test_picture_of_one_log_stands_beside_the_page(log: list[Event], tmp_path: P
 def test_story_finds_the_degraded_spells(log: list[Event]) -> None:
     minutes = [round((span.end - span.start) / 60, 1) for span in story.read(log).degraded()]
     assert minutes == [5.5, 215.8, 7.2, 111.6]
+
+
+def at(minute: float, kind: str, **fields: object) -> Event:
+    return Event(datetime(2026, 7, 28, 2, tzinfo=UTC) + timedelta(minutes=minute), kind, fields)
+
+
+def drawn(events: list[Event], folder: Path) -> str:
+    return timeline.save(story.read(events), folder / "x.svg", title="x").read_text()
+
+
+def test_the_night_of_28_july_says_why_the_alarm_is_late_that_nobody_was_mailed_and_that_both_pools_refused() -> None:
+    text = (FOLDER / "night-of-28-july.svg").read_text()
+    for words in ("it tells of the minutes before", ">none<", ">mail<", ">g5.xlarge spot<", "two minutes are left"):
+        assert words in text, words
+
+
+def test_an_on_demand_drought_has_a_lane(tmp_path: Path) -> None:
+    dry = [at(m, "market", pool="g6.xlarge", sells=m > 9, purchase="on-demand") for m in (0, 10)]
+    text = drawn([at(0, "start", name="x", desired=1), *dry, at(20, "end", name="x", desired=1)], tmp_path)
+    assert ">g6.xlarge on-demand<" in text
+
+
+def test_what_moved_the_lever_is_drawn_before_what_was_skipped_and_the_rest_is_counted(tmp_path: Path) -> None:
+    skipped = {"signal": {}, "action": "skipped", "reason": "a long reason why nothing was done about it"}
+    many = [at(tenth / 10, "decision", **skipped) for tenth in range(90)]
+    log = [at(0, "start", name="x", desired=1), *many, at(9, "decision", signal={}, action="failover", reason="dark")]
+    text = drawn([*log, at(10, "end", name="x", desired=1)], tmp_path)
+    assert "failover: dark" in text
+    assert re.search(r"watchdog \(\+\d+ more\)", text)
