@@ -72,7 +72,7 @@ class Story:
             Mark(
                 event.at.timestamp(),
                 "act",
-                _words(event.fields["action"], event.fields.get("reason", "")),
+                words(event.fields["action"], event.fields.get("reason", "")),
                 event.fields["action"],
             )
             for event in acts
@@ -161,5 +161,6 @@ def read(events: Iterable[Event]) -> Story:
     return story
 
 
-def _words(action: str, reason: str) -> str:
+def words(action: str, reason: str) -> str:
+    """A decision in a few words, none of them twice."""
     return reason if reason.startswith(action) or action in ("skipped", "nothing") else f"{action}: {reason}"

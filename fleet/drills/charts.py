@@ -15,6 +15,7 @@ COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#77
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 WARM_RELAUNCH_MINUTES = 5.5  # a boot
 ALARM_MINUTES = 12
+LEAST = 0.1  # minutes
 
 
 def cost_against_degraded(rows: Sequence[Row], path: Path, *, title: str, with_front: bool = False) -> Path:
@@ -36,21 +37,19 @@ def cost_against_degraded(rows: Sequence[Row], path: Path, *, title: str, with_f
                 markersize=8,
                 markeredgecolor=INK,
                 capsize=3,
-            )
-            axes.annotate(
-                row.name, (cost.value, _shown(degraded.value)), xytext=(9, 7), textcoords="offset points", fontsize=9
+                label=row.name,
             )
         if with_front:
             best = front(rows)
             xs, ys = [r.cost_usd.value for r in best], [_shown(r.degraded_minutes.value) for r in best]
             axes.step(xs, ys, where="post", color=INK, linewidth=1, linestyle=":", label="Pareto front")
-            axes.legend(frameon=False)
+        axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
         values = [_shown(r.degraded_minutes.value) for r in rows]
         if max(values) > 20 * min(values):
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(PLAIN)
         axes.set_xlabel("cost, USD")
-        axes.set_ylabel("degraded minutes")
+        axes.set_ylabel("degraded minutes" + (f" (none is drawn at {LEAST})" if min(values) <= LEAST else ""))
         axes.margins(x=0.2, y=0.12)
 
     return _save(path, title, draw)
@@ -97,7 +96,7 @@ def _save(path: Path, title: str, draw: Callable[[Axes], None]) -> Path:
 
 def _shown(minutes: float) -> float:
     """A tenth of a minute at least: a logarithm has no place for none."""
-    return max(minutes, 0.1)
+    return max(minutes, LEAST)
 
 
 def _colors(rows: Sequence[Row]) -> list[str]:

@@ -204,6 +204,8 @@ def _odds(share: float) -> float:
 
 def stretched(base: Region, *, up: float = 1.0, down: float = 1.0) -> Region:
     """A region of other parameters: every spell longer or shorter by these factors."""
+    if up == down == 1:
+        return base
 
     def part(renewal: Renewal) -> Renewal:
         return Renewal(

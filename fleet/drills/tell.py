@@ -1,8 +1,9 @@
 """One line of plain words per event: the story of a drill as it happens."""
 
 from fleet.events import Event
+from fleet.story import QUIET_ACTIONS, words
 
-ALARM_WORDS = {"ALARM": "no box has answered for the whole window", "OK": "callers are served"}
+ALARM_WORDS = {"ALARM": "no box had answered for a whole window, told minutes late", "OK": "callers had been served"}
 
 
 def sentence(event: Event) -> str | None:
@@ -38,8 +39,8 @@ def sentence(event: Event) -> str | None:
             return f"MODE      {fields['mode']}"
         case "mail":
             return f"MAIL      {fields['subject']}"
-        case "decision" if fields.get("action") not in ("nothing", "ignored", "recorded"):
-            return f"watchdog  {fields.get('action')}: {fields.get('reason', '')}"
+        case "decision" if fields.get("action") not in QUIET_ACTIONS:
+            return f"watchdog  {words(fields['action'], fields.get('reason', ''))}"
     return None
 
 

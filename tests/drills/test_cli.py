@@ -131,3 +131,10 @@ def test_a_drill_needs_no_deployment_but_a_settings_file_that_is_named_must_be_t
     monkeypatch.chdir(tmp_path)
     assert call("drill", "07-27", "--policy", "spot-only").exit_code == 0
     assert call("--settings", "mine.json", "drill", "07-27", "--policy", "spot-only").exit_code == 2
+
+
+def test_a_skipped_failover_is_told_in_its_own_words_once() -> None:
+    lines = call("drill", "07-27", "--policy", "watchdog", "--live", "--speed", 1e9).output.splitlines()
+    (skipped,) = [line for line in lines if "skipped" in line]
+    assert skipped.endswith("watchdog  failover skipped: instance younger than grace is still warming")
+    assert any(line.endswith("ALARM: no box had answered for a whole window, told minutes late") for line in lines)

@@ -1,5 +1,8 @@
 """The simulated cloud against what was measured on a live one."""
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 
 from fleet.drills import history
@@ -53,3 +56,22 @@ def test_same_seed_same_bytes(settings: Settings) -> None:
 
     assert lines(1) == lines(1)
     assert lines(1) != lines(2)
+
+
+def test_same_seed_same_bytes_in_a_process_that_hashes_otherwise() -> None:
+    """The order of no set or dictionary of strings may reach the log."""
+    code = (
+        "from fleet.drills import synthetic\nfrom fleet.drills.drill import Drill\n"
+        "from fleet.drills.policies import POLICIES\n"
+        "for name in POLICIES:\n"
+        "    market = synthetic.market(synthetic.region('us-east-2'), 1, days=3)\n"
+        "    POLICIES[name]().live(Drill(market, emit=lambda event: print(event.line())))\n"
+    )
+    logs = [
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, check=True, capture_output=True
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert logs[0] == logs[1]
+    assert logs[0].count(b"\n") > 100
