@@ -103,9 +103,15 @@ def _table(rows: Sequence[Row], seeds: int, days: float) -> str:
         degraded = "" if row is base else f"{_signed(against(row, base, 'degraded_seconds'))}"
         cost = "" if row is base else f"{_signed(against(row, base, 'cost_usd'))}"
         name = f"**{row.name}**" if row is base else _code(row.name)
-        mark = "yes" if row.name in best else ""
+        mark = "indistinguishable" if indistinguishable(row, base) else "yes" if row.name in best else ""
         lines.append(f"| {name} | {row.degraded_minutes} | {row.cost_usd} | {degraded} | {cost} | {mark} |")
     return "\n".join(lines)
+
+
+def indistinguishable(row: Row, base: Row) -> bool:
+    """Whether the interval of both differences holds none at all."""
+    changes = [against(row, base, of) for of in ("degraded_seconds", "cost_usd")]
+    return row is not base and all(abs(change.value) <= change.half_width for change in changes)
 
 
 def _code(name: str) -> str:

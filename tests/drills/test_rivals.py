@@ -1,6 +1,7 @@
 """What policies are held against: the fixed knobs, markets of another build, and the judge of droughts."""
 
 import itertools
+import re
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleet.drills import bounds, levels, synthetic
+from fleet.drills import bounds, levels, standing, synthetic
 from fleet.drills.behaviour import Behaviour, Boots
-from fleet.drills.drill import Drill
+from fleet.drills.compare import Row
+from fleet.drills.drill import Drill, Result
 from fleet.drills.droughts import Droughts
 from fleet.drills.knobs import FixedKnobs
 from fleet.drills.market import Market, Step
 from fleet.drills.policies import DynamicFallback
 from fleet.events import Event
+from fleet.measure import Measure
 from fleet.settings import Settings
 from tests.drills.by_hand import BOOT_SECONDS, START, exact, market, with_steps
 
@@ -162,3 +165,25 @@ def test_drills_of_an_earlier_run_are_not_drilled_again(tmp_path: Path, monkeypa
     CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "alarm", "--resume"])
     assert {task.policy for task in asked} == {"alarm"}
     assert bounds.remembered(written) == known
+
+
+def test_a_threshold_that_makes_no_difference_is_not_said_to_lie_on_the_front() -> None:
+    rows = [
+        line.split("|") for line in (standing.DOCS / f"{page}.md").read_text().splitlines() if line.startswith("| `")
+    ]
+    rows = [row for row in rows if len(row) == 8]
+    assert len(rows) > 5
+    for row in rows:
+        changes = [[float(number) for number in re.findall(r"[-+]?[\d.]+", cell)] for cell in row[4:6]]
+        no_difference = all(abs(value) <= half_width for value, half_width in changes)
+        assert no_difference == (row[6].strip() == "indistinguishable"), row
+
+
+def test_two_rows_are_indistinguishable_where_both_intervals_hold_zero() -> None:
+    def row(name: str, *minutes: float) -> Row:
+        return Row(name, tuple(Result("m", "p", 0, Measure(degraded_seconds=m, usd={"spot": m})) for m in minutes))
+
+    base = row("the defaults", 100, 100)
+    assert standing.indistinguishable(row("noise", 99, 101), base)
+    assert not standing.indistinguishable(row("better", 80, 81), base)
+    assert not standing.indistinguishable(base, base)
