@@ -41,7 +41,7 @@ def wants_scores(state: State, settings: Settings, now: datetime) -> bool:
 
 
 def _before_scores(state: State, settings: Settings, now: datetime) -> Decision | None:
-    """The day's limit, valve, cooldown, and that a repeated scan is no second score (of calm, seconds count)."""
+    """The day's limit, valve, cooldown, and that a repeated scan is no second score, in this order."""
     limits = settings.watchdog
     if spent := state.on_demand_spent(settings, now):
         new = replace(state, mode=Mode.ARMED, since=now, cooldown_from=None, streak=0)
@@ -53,7 +53,7 @@ def _before_scores(state: State, settings: Settings, now: datetime) -> Decision 
     if on_alarm and state.cooldown_from and (elapsed := seconds(now - state.cooldown_from)) < limits.cooldown_seconds:
         cause = "failover" if state.cooldown_from in state.failovers else "the re-arm fell back"
         return Decision(Action.REFUSED, f"{elapsed} s since {cause}, cooldown {limits.cooldown_seconds} s")
-    shortest = settings.scan_seconds - SCAN_JITTER_SECONDS if on_alarm else settings.scan_seconds // 2
+    shortest = settings.scan_seconds - SCAN_JITTER_SECONDS
     if state.scored_at and (elapsed := seconds(now - state.scored_at)) < shortest:
         last = f"score, streak {state.streak} of {limits.rearm_streak}" if on_alarm else "reading of the market"
         return Decision(Action.REFUSED, f"{elapsed} s since the last {last}")

@@ -298,6 +298,20 @@ def test_cooldown_after_a_failed_rearm_says_so() -> None:
     assert wake(cloud, "scan")["reason"] == "100 s since the re-arm fell back, cooldown 10800 s"
 
 
+def test_cooldown_is_the_specified_policys_alone() -> None:
+    cloud = StillCloud.on_demand(cooldown_from=ago(100))
+    cloud.settings = replace(cloud.settings, policy="bridge")
+    cloud.scored = GOOD
+    assert wake(cloud, "scan")["reason"].startswith("spot calm for ")
+
+
+def test_day_whose_on_demand_hours_are_spent_goes_to_spot_with_nothing_counted() -> None:
+    cloud = StillCloud.on_demand(streak=1, metered_at=ago(10), metered_seconds=3600)
+    cloud.settings = replace(cloud.settings, watchdog=replace(cloud.settings.watchdog, on_demand_hours_per_day=1))
+    assert wake(cloud, "scan")["action"] == "on-demand-limit"
+    assert (cloud.parsed.mode, cloud.parsed.streak, cloud.parsed.cooldown_from) == (Mode.ARMED, 0, None)
+
+
 @pytest.mark.parametrize(("score", "streak"), [(1, 0), (2, 0), (3, 1), (9, 1)])
 def test_streak_counts_good_scores_of_the_groups_own_zones(score: int, streak: int) -> None:
     cloud = StillCloud.on_demand()
