@@ -63,7 +63,7 @@ def test_every_further_failure_asks_for_the_same_clock_in_case_the_first_was_ref
 
 
 @pytest.mark.parametrize(("since", "action"), [(129, "waiting"), (130, "failover")])
-@pytest.mark.parametrize("payload", [PATIENCE, SCAN, failed(1)])
+@pytest.mark.parametrize("payload", [PATIENCE, SCAN, failed(1), event("terminate-successful")])
 def test_failover_falls_when_patience_has_run_out(since: int, action: str, payload: dict[str, Any]) -> None:
     cloud = armed(drought_at=ago(since))
     assert wake(cloud, payload)["action"] == action
@@ -158,6 +158,12 @@ def test_noticed_box_neither_serves_nor_is_on_its_way() -> None:
     wake(cloud, about("interruption-warning"))
     assert seen(cloud).noticed == (BOX,)
     assert wake(cloud, failed(1))["action"] == "waiting"
+
+
+def test_notice_of_the_last_box_ends_the_wait_where_patience_has_run_out() -> None:
+    cloud = armed(drought_at=ago(131))
+    cloud.put_box(age=4000, health="healthy")
+    assert wake(cloud, about("interruption-warning"))["action"] == "failover"
 
 
 def test_last_notices_are_remembered_and_each_once() -> None:
