@@ -80,20 +80,27 @@ class Cdk:
         return done.stdout
 
 
-def declared_settings() -> dict[str, Any]:
-    """The fleet's settings as this checkout's cdk.json has them."""
-    found: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())["context"]["fleet"]
-    return found
-
-
-def with_settings(app_dir: Path, settings: Mapping[str, Any]) -> Path:
+def with_settings(app_dir: Path, settings: Mapping[str, Any], cdk_json: Path = ROOT / "cdk.json") -> Path:
     """A folder from which the CLI runs this checkout's app with some settings replaced; `cdk.json` is all it holds."""
-    document = json.loads((ROOT / "cdk.json").read_text())
-    document["context"]["fleet"] = {**declared_settings(), **settings}
+    document = json.loads(cdk_json.read_text())
+    document["context"]["fleet"].update(settings)
     document["app"] = f"{ROOT / '.venv/bin/python'} {ROOT / 'app.py'}"
     app_dir.mkdir(parents=True, exist_ok=True)
     (app_dir / "cdk.json").write_text(json.dumps(document, indent=2))
     return app_dir
+
+
+def anywhere(cdk_json: Path) -> dict[str, Any]:
+    """Replacements for the settings that hold in one account or for one file only: image, key, network, checksums."""
+    fleet = json.loads(cdk_json.read_text())["context"]["fleet"]
+    artifacts = {name: {"key": fleet["model"][name]["key"]} for name in ("engine", "gguf", "modelfile")}
+    own = ("vpc_id", "subnet_ids", "route_table_ids")
+    return {
+        "ami_id": None,
+        "ebs_key_arn": None,
+        "network": {key: value for key, value in fleet.get("network", {}).items() if key not in own},
+        "model": {**fleet["model"], **artifacts},
+    }
 
 
 def _of(assembly: Path, stacks: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ from fleet import embedded, names, validation
 from fleet.embedded import assembly as cloud_assembly
 from fleet.embedded.deployed import Deployed, fill_store
 from tests.permissions import save_roles
+from tests.synth import CDK_JSON
 
 ON_EMBEDDED = {"deployed", "live"}
 
@@ -40,8 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def deployed(assembly: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """The fleet on an embedded AWS, in service; for reading only."""
-    with embedded.server(tmp_path_factory.mktemp("deployed")) as aws:
-        fleet = Deployed(aws, validation.load())
+    settings = validation.load(CDK_JSON)
+    with embedded.server(tmp_path_factory.mktemp("deployed"), settings.region) as aws:
+        fleet = Deployed(aws, settings)
         cloud_assembly.bootstrap(aws)
         for stack in cloud_assembly.stacks(assembly):
             if stack == names.stack(fleet.settings.fleet_name, "group"):

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+CDK_JSON = ROOT / "tests" / "cdk.json"  # as the repository was first published: an operator edits the other one
 
 
-def synth(out: Path, settings: dict[str, Any] | None = None) -> Path:
-    """Run app.py into `out` with the repository's settings, some of them replaced; returns the cloud assembly."""
-    document = json.loads((ROOT / "cdk.json").read_text())
+def synth(out: Path, settings: dict[str, Any] | None = None, cdk_json: Path = CDK_JSON) -> Path:
+    """Run app.py into `out` with the settings of `cdk_json`, some of them replaced; returns the cloud assembly."""
+    document = json.loads(cdk_json.read_text())
     fleet = {**document["context"]["fleet"], **(settings or {})}
     out.mkdir(parents=True, exist_ok=True)
     (out / "cdk.json").write_text(json.dumps({**document, "context": {**document["context"], "fleet": fleet}}))

@@ -8,11 +8,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleet import names, pools
+from fleet import names
 from fleet.demo.nights import Drought, ShortNight
 from fleet.demo.telling import Narrator
 from fleet.embedded.deployed import Deployed
 from fleet.events import Event
+from fleet.pools import Pool
 
 LONG_AGO_SECONDS = 86400  # the group's age by then: past every grace for a new group
 
@@ -28,10 +29,10 @@ class Log(list[Event]):
         """Append an event."""
         self.append(Event(at, kind, fields))
 
-    def launched(self, at: datetime, box: str, purchase: str, pool: str) -> None:
+    def launched(self, at: datetime, box: str, purchase: str, pool: Pool) -> None:
         """A box's billing begins, at the pool's price."""
-        price = pools.POOLS[pool].spot_usd if purchase == "spot" else pools.POOLS[pool].on_demand_usd
-        self.add(at, "box.launched", box=box, purchase=purchase, pool=pool, usd_per_hour=price)
+        price = pool.spot_usd if purchase == "spot" else pool.on_demand_usd
+        self.add(at, "box.launched", box=box, purchase=purchase, pool=pool.instance_type, usd_per_hour=price)
 
 
 def must(condition: bool, what: str) -> None:
@@ -40,11 +41,16 @@ def must(condition: bool, what: str) -> None:
         raise DemoError(f"the fleet did not do what it promises: {what}")
 
 
+def _pool(fleet: Deployed) -> Pool:
+    """The story's boxes are all of the fleet's first pool."""
+    return fleet.settings.pool(fleet.settings.pools[0])
+
+
 def _serving_box(log: Log, fleet: Deployed, start: datetime) -> str:
     """The night begins with one spot box that serves."""
     (box,) = fleet.boxes()
     log.add(start, "start", name=f"{start:%d %B %Y}", desired=1)
-    log.launched(start, box["InstanceId"], "spot", fleet.settings.pools[0])
+    log.launched(start, box["InstanceId"], "spot", _pool(fleet))
     log.add(start, "box.serving", box=box["InstanceId"])
     return str(box["InstanceId"])
 
@@ -85,7 +91,7 @@ def declined(fleet: Deployed, night: ShortNight, tell: Narrator) -> Log:
     (box,) = fleet.boxes()
     fleet.set_health("initial")
     log.add(night.launched, "market", pool=fleet.settings.pools[0], sells=True)
-    log.launched(night.launched, box["InstanceId"], "spot", fleet.settings.pools[0])
+    log.launched(night.launched, box["InstanceId"], "spot", _pool(fleet))
     tell.at(night.launched, f"The market sells again: {box['InstanceId']} launches and warms up.")
     log.add(night.serving, "box.serving", box=box["InstanceId"])
     tell.at(night.serving, "It serves. The alarm, minutes behind, does not know yet.")
@@ -128,7 +134,7 @@ def failed_over(fleet: Deployed, night: Drought, tell: Narrator) -> Log:
 
     (box,) = fleet.boxes()
     must("InstanceLifecycle" not in box, "the new box is on-demand")
-    log.launched(night.launched, box["InstanceId"], "on-demand", fleet.settings.pools[0])
+    log.launched(night.launched, box["InstanceId"], "on-demand", _pool(fleet))
     tell.at(night.launched, f"{box['InstanceId']} launches, on-demand.")
     fleet.set_health("healthy")
     log.add(night.serving, "box.serving", box=box["InstanceId"])
@@ -145,7 +151,7 @@ def deployed_again(fleet: Deployed, deploy: Callable[[], Any], morning: datetime
     log = Log()
     (box,) = fleet.boxes()
     log.add(morning, "start", name=f"{morning:%d %B %Y}, the next morning", desired=1)
-    log.launched(morning, box["InstanceId"], "on-demand", fleet.settings.pools[0])
+    log.launched(morning, box["InstanceId"], "on-demand", _pool(fleet))
     log.add(morning, "box.serving", box=box["InstanceId"])
     tell.at(morning, f"Somebody deploys changed user data. So far: template version {fleet.template_version()}.")
     must(fleet.template_version() == "1", "the first deploy is template version 1")

@@ -11,10 +11,18 @@ from fleet.demo.acts import DemoError
 from fleet.embedded.deployed import Deployed
 
 
-def publish(fleet: Deployed, folder: Path) -> None:
+def publish(fleet: Deployed, cdk_json: Path, folder: Path) -> None:
     """Run the command in a process of its own, as an operator does."""
     files = [text for name, path in artifacts.write(folder).items() for text in (f"--{name}", str(path))]
-    command = [sys.executable, "-c", "from fleet.cli import main; main()", "publish", *files]
+    command = [
+        sys.executable,
+        "-c",
+        "from fleet.cli import main; main()",
+        "--settings",
+        str(cdk_json),
+        "publish",
+        *files,
+    ]
     environment = {**os.environ, **fleet.aws.environment()}
     done = subprocess.run(  # noqa: S603  (our own command)
         command, cwd=cdk_cli.ROOT, env=environment, capture_output=True, text=True, check=False

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleet import embedded, names, validation
+from fleet import cdk_cli, embedded, names, validation
 from fleet.embedded import EmbeddedError, assembly
 from fleet.embedded.deployed import Deployed, fill_store
 
@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[2]
 
 @contextmanager
 def standing(folder: Path, settings_path: Path = ROOT / "cdk.json") -> Iterator[Deployed]:
-    """Synthesize, start, deploy; the fleet ends with the block."""
-    settings, out = validation.load(settings_path), folder / "cdk.out"
+    """Synthesize, start, deploy, without what only the operator's own account has; the fleet ends with the block."""
+    app = cdk_cli.with_settings(folder / "app", cdk_cli.anywhere(settings_path), settings_path)
+    settings, out = validation.load(app / "cdk.json"), folder / "cdk.out"
     environment = {
         **os.environ,
         "CDK_OUTDIR": str(out),
@@ -29,7 +30,7 @@ def standing(folder: Path, settings_path: Path = ROOT / "cdk.json") -> Iterator[
     }
     run = subprocess.run(  # noqa: S603  (our own app)
         [sys.executable, str(ROOT / "app.py")],
-        cwd=settings_path.absolute().parent,
+        cwd=app,
         env=environment,
         capture_output=True,
         text=True,

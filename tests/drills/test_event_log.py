@@ -68,7 +68,7 @@ def test_a_log_that_was_written_is_read_back_the_same(tmp_path: Path) -> None:
 
 
 def test_every_kind_and_field_of_a_log_is_documented() -> None:
-    text = Path("docs/event-log.md").read_text()
+    text = Path(__file__).parents[2].joinpath("docs/event-log.md").read_text()
     log: list[Event] = []
     for name in history.names():
         drill.run(Drill(history.load(name), emit=log.append), POLICIES["watchdog"]())

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,39 +20,43 @@ from fleet import cdk_cli, embedded, names, validation
 from fleet.cdk_cli import Cdk, CdkError
 from fleet.embedded import inventory
 from fleet.embedded.deployed import Deployed, fill_store
+from tests.synth import CDK_JSON
 
 pytestmark = pytest.mark.xdist_group("cdk")
 
-FLEET = validation.load().fleet_name
+SETTINGS = validation.load(CDK_JSON)
+FLEET = SETTINGS.fleet_name
 GROUP_STACK = names.stack(FLEET, "group")
 
 
 @dataclass(frozen=True)
 class World:
-    """A bootstrapped account, the app's assembly, and one with changed user data."""
+    """A bootstrapped account, a folder with the app's cdk.json, its assembly, and one with changed user data."""
 
     fleet: Deployed
     cdk: Cdk
+    app: Path
     assembly: Path
     other_user_data: Path
 
     def on(self, aws: embedded.Aws) -> "World":
         """The same on a copy of the account."""
         fleet = self.fleet.on(aws)
-        return World(fleet, Cdk(aws.environment(), self.cdk.log), self.assembly, self.other_user_data)
+        return replace(self, fleet=fleet, cdk=Cdk(aws.environment(), self.cdk.log))
 
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """Everything deployed once, by the CLI."""
     base = tmp_path_factory.mktemp("cdk")
-    with embedded.server(base / "aws") as aws:
+    with embedded.server(base / "aws", SETTINGS.region) as aws:
         cdk = Cdk(aws.environment(), base / "cdk.log")
-        fleet = Deployed(aws, validation.load())
-        world = World(fleet, cdk, base / "cdk.out", base / "cdk.out.user-data")
-        cdk.synth(world.assembly)
+        fleet = Deployed(aws, SETTINGS)
+        app = cdk_cli.with_settings(base / "app", {}, CDK_JSON)
+        world = World(fleet, cdk, app, base / "cdk.out", base / "cdk.out.user-data")
+        cdk.synth(world.assembly, app_dir=app)
         changed = {**json.loads(fleet.settings.to_json())["drain"], "budget_seconds": 90}
-        cdk.synth(world.other_user_data, app_dir=cdk_cli.with_settings(base / "app", {"drain": changed}))
+        cdk.synth(world.other_user_data, app_dir=cdk_cli.with_settings(base / "other", {"drain": changed}, CDK_JSON))
         cdk.bootstrap(embedded.ACCOUNT, aws.region, base / "empty")
         with pytest.raises(CdkError, match="fleetctl publish"):
             cdk.deploy(world.assembly, names.stack(FLEET, "network"), names.stack(FLEET, "store"), GROUP_STACK)
@@ -70,9 +74,9 @@ def world(account: World, tmp_path: Path) -> Iterator[World]:
 
 def sequence(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
     """What `make deploy` and `make destroy` run."""
-    environment = {**os.environ, **world.cdk.environment}
+    environment = {**os.environ, **world.cdk.environment, "PYTHONPATH": str(cdk_cli.ROOT)}
     command = [sys.executable, "-m", "fleet.sequence", *arguments]
-    return subprocess.run(command, cwd=cdk_cli.ROOT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(command, cwd=world.app, env=environment, capture_output=True, text=True, check=False)
 
 
 def flip(fleet: Deployed, percentage: int) -> None:
@@ -131,7 +135,7 @@ def test_a_literal_zero_in_the_levers_place_fails_the_gate(world: World, tmp_pat
         assert replaced == 1
         path.write_text(json.dumps(template))
         copies.append(copy)
-    findings = drift_gate(World(world.fleet, world.cdk, *copies), 100)
+    findings = drift_gate(replace(world, assembly=copies[0], other_user_data=copies[1]), 100)
     assert any("changed user data after a flip to 100" in finding for finding in findings), findings
     assert any("a new stack tag after a flip to 100" in finding for finding in findings), findings
 

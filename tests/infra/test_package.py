@@ -10,7 +10,7 @@ import pytest
 
 from fleet import names, validation
 from stacks.package import CUSTOM_RESOURCES, WATCHDOG, Package
-from tests.synth import ROOT
+from tests.synth import CDK_JSON, ROOT
 
 HANDLERS = (
     (WATCHDOG, "lambdas.watchdog.handler"),
@@ -29,7 +29,7 @@ def test_handler_imports_with_nothing_but_its_zip_and_the_runtime(
     for name in RUNTIME_PACKAGES:
         (tmp_path / name).symlink_to(site / name)
     with package.unpacked() as folder:
-        settings = validation.load(ROOT / "cdk.json").to_json()
+        settings = validation.load(CDK_JSON).to_json()
         run = subprocess.run(
             [sys.executable, "-S", "-c", f"import {module} as m; assert callable(m.handler)"],
             cwd=folder,

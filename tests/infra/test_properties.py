@@ -3,18 +3,22 @@
 import functools
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import aws_cdk as cdk
 import pytest
+from aws_cdk import assertions
 
 from fleet import names, validation
 from fleet.settings import Settings
 from lambdas.watchdog.state import StateError
+from stacks.network import NetworkStack
 from tests.infra import mutation, templates
 from tests.infra.checks import CHECKS, Check
 from tests.infra.checks.shared import without
 from tests.infra.templates import Templates, properties, resources
-from tests.synth import ROOT
+from tests.synth import CDK_JSON, ROOT, synth
 
 ROOMS = ("network", "store", "lever", "group", "watchdog", "monitoring")
 # What may change without a check noticing, and why that is right.
@@ -36,7 +40,7 @@ def read(assembly: Path) -> Templates:
 
 @functools.cache
 def settings() -> Settings:
-    return validation.load()
+    return validation.load(CDK_JSON)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -105,6 +109,24 @@ def test_unpinned_image_and_missing_mail_are_warned_of_at_synth(assembly: Path, 
     assert "ami_id is null" in warnings(assembly)
     assert "mail is empty" in warnings(assembly)
     assert "aws:cdk:warning" not in warnings(other_assembly)
+
+
+def test_the_operators_own_settings_are_right_and_synthesize(tmp_path: Path) -> None:
+    rooms = {
+        path.name.removesuffix(".template.json")
+        for path in synth(tmp_path, cdk_json=ROOT / "cdk.json").glob("*.template.json")
+    }
+    fleet = validation.load(ROOT / "cdk.json").fleet_name
+    assert {names.stack(fleet, room) for room in ROOMS} <= rooms
+
+
+def test_empty_callers_are_warned_of_at_synth() -> None:
+    closed = replace(settings(), network=replace(settings().network, callers=()))
+    room = NetworkStack(cdk.App(), closed)
+    said = assertions.Annotations.from_stack(room).find_warning(
+        "*", assertions.Match.string_like_regexp("network.callers is empty: nobody may call the model")
+    )
+    assert len(said) == 1
 
 
 def test_editing_a_mail_address_changes_the_watchdog_alone(assembly: Path, other_assembly: Path) -> None:

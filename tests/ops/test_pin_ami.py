@@ -12,7 +12,7 @@ from fleet.ops import pin_ami
 from fleet.ops.errors import MissingError
 from fleet.settings import Settings
 
-OWN = Path(__file__).parents[2] / "cdk.json"
+OWN = Path(__file__).parents[1] / "cdk.json"
 IMAGE = {
     "Architecture": "x86_64",
     "State": "available",

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +10,8 @@ import pytest
 from fleet import names, validation
 from fleet.embedded.deployed import Deployed
 from fleet.validation import SettingsError
+from tests.synth import CDK_JSON, ROOT
 
-ROOT = Path(__file__).parents[2]
 HERE = "arn:aws:{}:us-east-2:123456789012:{}"
 PARAMETERS = [HERE.format("ssm", f"parameter{name('llm')}") for name in (names.lever_parameter, names.state_parameter)]
 GROUP = HERE.format("autoscaling", "autoScalingGroup:x:autoScalingGroupName/llm-gpu")
@@ -127,7 +126,7 @@ def test_a_stolen_box_role_cannot_launch_flip_invoke_or_pass(may: Ask, box: str,
 
 
 def test_the_whole_internet_among_the_callers_needs_allow_public() -> None:
-    raw = json.loads((ROOT / "cdk.json").read_text())["context"]["fleet"]
+    raw = json.loads(CDK_JSON.read_text())["context"]["fleet"]
     raw["network"] = {"callers": ["0.0.0.0/0"]}
     with pytest.raises(SettingsError, match="allow_public"):
         validation.check(raw)

@@ -17,14 +17,14 @@ from fleet.cli import main
 from fleet.contradictions import RULES
 from fleet.settings import Settings
 from tests import wrong_uses
-from tests.synth import ROOT
+from tests.synth import CDK_JSON, ROOT
 from tests.wrong_uses import ABSENT, WrongCommand, WrongFile, WrongSettings
 
-DOCUMENT = json.loads((ROOT / "cdk.json").read_text())
+DOCUMENT = json.loads(CDK_JSON.read_text())
 
 
 def edited(edits: dict[str, Any]) -> str:
-    """The repository's cdk.json with these keys of the fleet replaced."""
+    """The tests' cdk.json with these keys of the fleet replaced."""
     document = copy.deepcopy(DOCUMENT)
     for dotted, value in edits.items():
         *path, last = dotted.split(".")
@@ -111,7 +111,3 @@ def test_wrong_settings_end_every_program_with_code_2_and_no_traceback(
     assert run.returncode == 2
     assert run.stderr == answer(wrong.lines) + "\n"
     assert run.stdout == ""
-
-
-def test_the_repositorys_own_settings_are_right() -> None:
-    assert validation.load(ROOT / "cdk.json").fleet_name == "llm"

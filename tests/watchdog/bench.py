@@ -83,7 +83,7 @@ def main(pairs: int) -> None:
         synth.synth(Path(scratch, "synth"), {})
         out = Path(scratch, "synth", "cdk.out")
         with embedded.server(Path(scratch, "aws")) as aws:
-            fleet = Deployed(aws, validation.load())
+            fleet = Deployed(aws, validation.load(synth.CDK_JSON))
             assembly.bootstrap(aws)
             for stack in assembly.stacks(out):
                 if stack == names.stack(fleet.settings.fleet_name, "group"):
