@@ -3,6 +3,8 @@
     UserError             bad input: one message that names what, where and what is allowed; exit code 2, no traceback
       SettingsError       cdk.json (fleet.validation)
       PublishError        files for the model store (fleet.publish)
+      StoreEmptyError     a deploy before `fleetctl publish` (fleet.sequence)
+      NotDestroyedError   a destroy that was answered with no (fleet.sequence)
 
 Anything else that escapes is our fault and ends with exit code 1.
 """

@@ -7,6 +7,7 @@ the boxes is keyed by the ETags: the same file has the same ETag wherever and wh
 
 import hashlib
 import tarfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from fleet.settings import Artifact, Settings
 PART_BYTES = 32 * 1024 * 1024  # pinned for ever; 10,000 parts make 320 GB
 THREADS = 8  # times a part is the memory it takes: 256 MB
 METADATA_SHA256 = "sha256"
+ENGINE_PROGRAM = "bin/ollama"  # what the box starts
 GIB = 1024**3
 
 Progress = Callable[[str, int], None]  # what is being done to which file, and bytes since the last call
@@ -45,16 +47,22 @@ class Checked:
     sha256: str
 
 
+def look(settings: Settings, files: Mapping[str, Path]) -> None:
+    """Kind and size of every file that was given, in a moment; raises PublishError with all that is wrong."""
+    problems: list[str] = []
+    for name, path in files.items():
+        found = LOOKS[name](path, settings) if path.is_file() else ("no such file; a readable file is needed",)
+        problems += [f"--{name} {path}: {problem}" for problem in found]
+    if problems:
+        raise PublishError(problems)
+
+
 def check(settings: Settings, files: Mapping[str, Path], progress: Progress) -> list[Checked]:
-    """Every file that was given, read once; raises PublishError with all that is wrong."""
+    """Checksums of files that were looked at, each read once; raises PublishError with all that differ."""
     problems: list[str] = []
     checked = []
     for name, path in files.items():
         artifact: Artifact = getattr(settings.model, name)
-        if not path.is_file():
-            problems.append(f"--{name} {path}: no such file; a readable file is needed")
-            continue
-        problems += [f"--{name} {path}: {problem}" for problem in LOOKS[name](path, settings)]
         sha256 = _sha256(path, lambda count, name=name: progress(f"check {name}", count))  # type: ignore[misc]
         if artifact.sha256 and sha256 != artifact.sha256:
             problems.append(f"--{name} {path}: sha256 is {sha256}, model.{name}.sha256 asks for {artifact.sha256}")
@@ -67,6 +75,13 @@ def check(settings: Settings, files: Mapping[str, Path], progress: Progress) -> 
 def _engine_problems(path: Path, settings: Settings) -> Iterator[str]:
     if not tarfile.is_tarfile(path):
         yield "not a tarball; the engine is a .tgz of its release"
+        return
+    try:
+        with tarfile.open(path) as tar:
+            if not any(member.name.removeprefix("./") == ENGINE_PROGRAM for member in tar):
+                yield f"no {ENGINE_PROGRAM} in it: not a release of the engine"
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        yield f"a broken tarball ({error})"
 
 
 def _gguf_problems(path: Path, settings: Settings) -> Iterator[str]:
@@ -109,10 +124,15 @@ def _sha256(path: Path, progress: Callable[[int], None]) -> str:
 
 def store_bucket(aws: Aws, fleet: str) -> str:
     """The store's bucket, as its stack says; raises MissingError while there is no store."""
-    outputs = aws.call("cloudformation", "DescribeStacks", StackName=names.stack(fleet, "store"))["Stacks"][0][
-        "Outputs"
-    ]
-    return next(str(output["OutputValue"]) for output in outputs if output["OutputKey"] == names.OUTPUT_BUCKET)
+    name = names.stack(fleet, "store")
+    stack = aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]
+    for output in stack.get("Outputs", ()):
+        if output["OutputKey"] == names.OUTPUT_BUCKET:
+            return str(output["OutputValue"])
+    raise MissingError(
+        f"{name} is {stack['StackStatus']}: it names no bucket",
+        "wait while it is IN_PROGRESS; else read its events, `make destroy`, then `make deploy` again",
+    )
 
 
 def missing(aws: Aws, bucket: str, settings: Settings) -> list[str]:

@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from fleet import names, publish, validation
-from fleet.cdk_cli import ROOT, program
+from fleet.cdk_cli import program
 from fleet.errors import UserError, exit_with
 from fleet.ops.aws import Aws
-from fleet.ops.errors import OperatorError
+from fleet.ops.errors import MissingError, OperatorError
 from fleet.settings import Settings
 
 ASSEMBLY = "cdk.out"
@@ -23,6 +23,10 @@ S3_USD_PER_GB_MONTH = 0.023  # S3 Standard, us-east-2, July 2026
 
 class StoreEmptyError(UserError):
     """The model store lacks files that the first box needs."""
+
+
+class NotDestroyedError(UserError):
+    """The CLI ended well and stacks stand: its question was answered with no."""
 
 
 def deploy(settings: Settings, arguments: Sequence[str]) -> None:
@@ -40,31 +44,47 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
 
 
 def destroy(settings: Settings, arguments: Sequence[str]) -> None:
-    """Delete every stack; say what stays."""
+    """Delete every stack, those of a half-done destroy too; say what stays."""
     aws = Aws(settings.region)
-    bucket = publish.store_bucket(aws, settings.fleet_name)
     _cdk("destroy", "--all", *arguments)
-    sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings, bucket))) + "\n")
+    if left := [name for room in names.ROOMS if _stands(aws, name := names.stack(settings.fleet_name, room))]:
+        raise NotDestroyedError(f"Still standing: {', '.join(left)}. Run `make destroy` again to delete the rest.")
+    sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings))) + "\n")
 
 
-def kept(aws: Aws, settings: Settings, bucket: str) -> list[str]:
+def _stands(aws: Aws, stack: str) -> bool:
+    try:
+        aws.call("cloudformation", "DescribeStacks", StackName=stack)
+    except MissingError:
+        return False
+    return True
+
+
+def kept(aws: Aws, settings: Settings) -> list[str]:
     """What still stands of the fleet, by listing, with what it costs and the command that removes it."""
-    size = sum(version["Size"] for version in aws.items("s3", "ListObjectVersions", "Versions", Bucket=bucket))
-    gigabytes = size / 1e9
+    # As CloudFormation named it: the stack that knew is gone. A fleet that was deployed twice has left two.
+    prefix = f"{names.stack(settings.fleet_name, 'store')}-bucket"
+    buckets = aws.call("s3", "ListBuckets", Prefix=prefix, BucketRegion=settings.region)["Buckets"]
+    stores = [bucket["Name"] for bucket in buckets if bucket["Name"].startswith(prefix)]
     wanted = [names.lever_parameter(settings.fleet_name), names.state_parameter(settings.fleet_name)]
     found = aws.call("ssm", "GetParameters", Names=wanted)["Parameters"]
     return [
-        f"  s3://{bucket}: {gigabytes:.1f} GB, about ${gigabytes * S3_USD_PER_GB_MONTH:.2f} a month until you empty "
-        "and delete it, with all versions, in the S3 console",
+        *(_store(aws, bucket) for bucket in stores),
         *(f"  {item['Name']}: free; a new deploy goes on from it" for item in found),
         "  CDKToolkit, the account's own CDK bucket and roles: cents a month, shared with every CDK app",
     ]
 
 
+def _store(aws: Aws, bucket: str) -> str:
+    gigabytes = sum(found["Size"] for found in aws.items("s3", "ListObjectVersions", "Versions", Bucket=bucket)) / 1e9
+    dollars = f"about ${gigabytes * S3_USD_PER_GB_MONTH:.2f} a month"
+    return f"  s3://{bucket}: {gigabytes:.1f} GB, {dollars} until you empty and delete it (docs/teardown.md)"
+
+
 def _cdk(*arguments: str) -> None:
     """One CLI command on the user's own terminal; its failure is its own last word."""
     command = [*program(), *arguments, "--no-notices"]
-    done = subprocess.run(command, cwd=ROOT, check=False)  # noqa: S603  (our own, and the arguments of the user)
+    done = subprocess.run(command, check=False)  # noqa: S603  (our own, and the arguments of the user)
     if done.returncode:
         sys.exit(done.returncode)
 

@@ -31,10 +31,12 @@ def publish_command(operator: Operator, engine: Path | None, gguf: Path | None, 
     files = {name: path for name, path in given.items() if path is not None}
     if not files:
         raise UserError("publish: no file given; allowed: one or more of --engine, --gguf, --modelfile")
+    publish.look(operator.settings, files)
+    bucket = publish.store_bucket(operator.aws, operator.settings.fleet_name)  # before minutes of reading
     columns = (TextColumn("{task.description:18}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as bars:
         tasks = {
-            f"{verb} {name}": bars.add_task(f"{verb} {name}", total=path.stat().st_size if path.is_file() else 0)
+            f"{verb} {name}": bars.add_task(f"{verb} {name}", total=path.stat().st_size)
             for verb in ("check", "upload")
             for name, path in files.items()
         }
@@ -43,7 +45,6 @@ def publish_command(operator: Operator, engine: Path | None, gguf: Path | None, 
             bars.advance(tasks[what], count)
 
         checked = publish.check(operator.settings, files, progress)
-        bucket = publish.store_bucket(operator.aws, operator.settings.fleet_name)
         sent = [publish.upload(operator.aws, bucket, file, progress) for file in checked]
     for file, new in zip(checked, sent, strict=True):
         click.echo(f"{'published' if new else 'there already'}: s3://{bucket}/{file.key} (sha256 {file.sha256})")

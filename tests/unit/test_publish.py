@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +19,7 @@ from fleet.cli import main
 from fleet.ops.aws import Aws
 from fleet.ops.errors import UnreachableError
 from fleet.settings import Settings
+from tests.synth import CDK_JSON
 
 PART = 5 * 1024 * 1024  # S3's smallest
 BUCKET = "store"
@@ -28,7 +30,7 @@ def quiet(_what: str, _count: int) -> None: ...
 
 @pytest.fixture
 def settings() -> Settings:
-    return validation.load(Path(__file__).parents[2] / "cdk.json")
+    return validation.load(CDK_JSON)
 
 
 @pytest.fixture
@@ -157,18 +159,44 @@ def test_all_that_is_wrong_with_the_files_is_told_at_once(settings: Settings, fi
     files["engine"].write_text("no tarball")
     files["gguf"].write_text("no weights")
     files["modelfile"].write_text("PARAMETER temperature 0\n")
-    pinned = replace(settings, model=replace(settings.model, gguf=replace(settings.model.gguf, sha256="0" * 64)))
     with pytest.raises(publish.PublishError) as caught:
-        publish.check(pinned, files, quiet)
-    digest = hashlib.sha256(b"no weights").hexdigest()
-    gguf = f"--gguf {files['gguf']}"
+        publish.look(settings, files)
     assert str(caught.value).split("\n  ") == [
         "publish: nothing was uploaded",
         f"--engine {files['engine']}: not a tarball; the engine is a .tgz of its release",
-        f"{gguf}: not a GGUF file; its first four bytes are GGUF",
-        f"{gguf}: sha256 is {digest}, model.gguf.sha256 asks for {'0' * 64}",
+        f"--gguf {files['gguf']}: not a GGUF file; its first four bytes are GGUF",
         f"--modelfile {files['modelfile']}: no FROM line; a Modelfile says what it is built from",
     ]
+
+
+def test_another_file_than_the_pinned_one_is_refused(settings: Settings, files: dict[str, Path]) -> None:
+    pinned = replace(settings, model=replace(settings.model, gguf=replace(settings.model.gguf, sha256="0" * 64)))
+    with pytest.raises(publish.PublishError) as caught:
+        publish.check(pinned, files, quiet)
+    digest = hashlib.sha256(files["gguf"].read_bytes()).hexdigest()
+    assert str(caught.value).split("\n  ") == [
+        "publish: nothing was uploaded",
+        f"--gguf {files['gguf']}: sha256 is {digest}, model.gguf.sha256 asks for {'0' * 64}",
+    ]
+
+
+def test_a_tarball_that_is_no_engine_is_refused(settings: Settings, tmp_path: Path) -> None:
+    other, broken = tmp_path / "other.tgz", tmp_path / "broken.tgz"
+    with tarfile.open(other, "w:gz") as tar:
+        member = tarfile.TarInfo("bin/llama-server")
+        member.size = 1_000_000
+        tar.addfile(member, io.BytesIO(os.urandom(member.size)))
+    broken.write_bytes(other.read_bytes()[:500_000])
+    assert list(publish.LOOKS["engine"](other, settings)) == ["no bin/ollama in it: not a release of the engine"]
+    (problem,) = publish.LOOKS["engine"](broken, settings)
+    assert problem.startswith("a broken tarball (")
+
+
+def test_without_a_store_nothing_is_read(aws: Calls, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish, "_sha256", lambda *_: pytest.fail("18 GB were read for nothing"))
+    result = CliRunner().invoke(main, ["--settings", str(CDK_JSON), "publish", "--gguf", str(files["gguf"])])
+    assert result.exit_code == 2
+    assert "llm-store" in result.stderr
 
 
 def test_weights_that_do_not_fit_the_gpu_are_refused(settings: Settings, files: dict[str, Path]) -> None:
@@ -194,8 +222,7 @@ def test_weights_that_do_not_fit_the_gpu_are_refused(settings: Settings, files: 
     ],
 )
 def test_bad_input_ends_with_code_2_and_one_message(arguments: tuple[str, ...], message: str) -> None:
-    cdk_json = Path(__file__).parents[2] / "cdk.json"
-    result = CliRunner().invoke(main, ["--settings", str(cdk_json), "publish", *arguments])
+    result = CliRunner().invoke(main, ["--settings", str(CDK_JSON), "publish", *arguments])
     assert result.exit_code == 2
     assert result.stderr.endswith(message)
     assert "Traceback" not in result.output
@@ -209,9 +236,8 @@ def test_command_publishes_all_three_and_says_what_is_next(
         ' "Outputs": {"BucketName": {"Value": {"Ref": "B"}}}}'
     )
     aws.call("cloudformation", "CreateStack", StackName="llm-store", TemplateBody=template)
-    cdk_json = Path(__file__).parents[2] / "cdk.json"
     options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
-    result = CliRunner().invoke(main, ["--settings", str(cdk_json), "publish", *options])
+    result = CliRunner().invoke(main, ["--settings", str(CDK_JSON), "publish", *options])
     assert result.exit_code == 0, result.output
     assert "published: s3://made/artifacts/model.gguf" in result.stdout
     assert result.stdout.endswith("the store is complete; next: make deploy\n")

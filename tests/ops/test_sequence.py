@@ -1,0 +1,56 @@
+"""`make destroy` goes on where an earlier one stopped, and lists what is kept only when the stacks are gone."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from fleet import sequence
+from fleet.ops.errors import MissingError
+from fleet.sequence import NotDestroyedError
+from fleet.settings import Settings
+
+
+@pytest.fixture
+def account(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """An account in which these stacks stand after the CLI has ended, whatever it was answered."""
+
+    def make(*standing: str, buckets: Iterable[str] = ("llm-store-bucket83-x1",)) -> Any:
+        def described(StackName: str) -> dict[str, Any]:
+            if StackName not in standing:
+                raise MissingError(f"Stack {StackName} does not exist", "make deploy makes it")
+            return {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]}
+
+        aws = answers()
+        aws.answers = {
+            "cloudformation DescribeStacks": described,
+            "s3 ListBuckets": {"Buckets": [{"Name": name} for name in buckets]},
+            "s3 ListObjectVersions": {"Versions": [{"Size": 10_000_000_000}, {"Size": 8_000_000_000}]},
+            "ssm GetParameters": {"Parameters": [{"Name": "/llm/on-demand-percentage"}]},
+        }
+        monkeypatch.setattr(sequence, "Aws", lambda _: aws)
+        monkeypatch.setattr(sequence, "_cdk", lambda *_: None)
+        return aws
+
+    return make
+
+
+def test_a_destroy_that_was_answered_with_no_lists_nothing_as_kept(
+    account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    account("llm-network", "llm-store")
+    with pytest.raises(NotDestroyedError, match="Still standing: llm-network, llm-store"):
+        sequence.destroy(settings, [])
+    assert capsys.readouterr().out == ""
+
+
+def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
+    account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    account(buckets=("llm-store-bucket83-x1", "llm-store-bucket83-x2", "other-store-bucket83-x3"))
+    sequence.destroy(settings, [])
+    told = capsys.readouterr().out
+    assert told.startswith("Kept on purpose:\n  s3://llm-store-bucket83-x1: 18.0 GB, about $0.41 a month")
+    assert "s3://llm-store-bucket83-x2" in told
+    assert "other-store" not in told
+    assert "/llm/on-demand-percentage: free" in told
