@@ -14,7 +14,8 @@ BUNDLE_EXCLUDE = ("__pycache__", "*.pyc", "user_data.sh.j2")
 # Every AWS action that code on the box calls, by what it acts on: the role grants these and no others.
 ACTIONS = {
     "bundle": ("s3:GetObject",),
-    "store": ("s3:GetObject", "s3:ListBucket"),  # list: a missing cache must answer 404, not 403
+    "store": ("s3:ListBucket",),  # a missing cache must answer 404, not 403
+    "store's objects": ("s3:GetObject",),
     "store cache/*": ("s3:PutObject", "s3:AbortMultipartUpload"),
     "group": (
         "autoscaling:CompleteLifecycleAction",

@@ -32,6 +32,9 @@ def watchdog_function(fleet: str) -> str:
     return f"{fleet}-watchdog"
 
 
+WATCHDOG_TIMEOUT_SECONDS = 60  # of one invocation; whoever waits for an answer waits longer
+
+
 def watchdog_log_group(fleet: str) -> str:
     """Log group with the watchdog's decision records."""
     return f"/aws/lambda/{watchdog_function(fleet)}"

@@ -3,14 +3,11 @@
 The lever is read from its parameter on every deploy, so that no deploy undoes a failover. See docs/decisions.
 """
 
-from typing import Any
-
 import aws_cdk as cdk
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_elasticloadbalancingv2 as elbv2
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
@@ -18,6 +15,7 @@ from aws_cdk import aws_ssm as ssm
 
 from fleet import ask_document, box_config, names
 from fleet.settings import Settings
+from stacks.grants import box_role, launch_grants
 from stacks.network import NetworkStack
 from stacks.package import CUSTOM_RESOURCES
 from stacks.room import Room, accept, python_function
@@ -31,7 +29,6 @@ HEALTH_INTERVAL_SECONDS = 10
 HEALTH_PROBES = 2  # the least that a network balancer takes
 # Launch-first, always: never below what should serve, room for a successor of every box.
 MIN_HEALTHY_PERCENT, MAX_HEALTHY_PERCENT = 100, 200
-GROUP_ARN_WILDCARD = "an Auto Scaling group's ARN holds an id that only AWS knows; the name is the fleet's"
 
 
 class GroupStack(Room):
@@ -62,7 +59,14 @@ class GroupStack(Room):
             period=cdk.Duration.minutes(1),
         )
         self.template = self._launch_template()
-        self.launch_grants = self._launch_grants()
+        self.launch_grants = launch_grants(
+            self,
+            settings,
+            template_id=str(self.template.launch_template_id),
+            subnet_ids=[subnet.subnet_id for subnet in network.vpc.public_subnets],
+            security_group_id=network.box_group.security_group_id,
+            box_role=self.box_role,
+        )
         self.group = self._group()
         self.group.node.add_dependency(self._store_check(), self.launch_grants)
         ssm.CfnDocument(
@@ -122,7 +126,15 @@ class GroupStack(Room):
             exclude=list(box_config.BUNDLE_EXCLUDE),
             follow_symlinks=cdk.SymlinkFollowMode.ALWAYS,
         )
-        self.box_role = self._box_role(bundle)
+        self.box_role = box_role(
+            self,
+            s,
+            bucket=self._store.bucket,
+            bundle=bundle,
+            group_arn=self.group_arn,
+            target_group_arn=self.target_group.target_group_arn,
+            log_group_arn=self.box_log.log_group_arn,
+        )
         config = box_config.box_config(
             s, bucket=self._store.bucket.bucket_name, target_group_arn=self.target_group.target_group_arn
         )
@@ -156,54 +168,6 @@ class GroupStack(Room):
             require_imdsv2=True,
             http_put_response_hop_limit=1,
             instance_initiated_shutdown_behavior=ec2.InstanceInitiatedShutdownBehavior.TERMINATE,
-        )
-
-    def _box_role(self, bundle: assets.Asset) -> iam.Role:
-        """What a box may do: what its code calls, on this fleet's resources, and Session Manager's own channel."""
-        bucket = self._store.bucket
-        scopes: dict[str, Any] = {
-            "bundle": {"on": f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}"},
-            "store": {
-                "on": [bucket.bucket_arn, bucket.arn_for_objects("*")],
-                "because": "artifacts and cache: all objects of the fleet's own bucket",
-            },
-            "store cache/*": {
-                "on": bucket.arn_for_objects(f"{names.CACHE_PREFIX}*"),
-                "because": "the blobs of the cache are named by their digests",
-            },
-            "group": {"on": self.group_arn, "because": GROUP_ARN_WILDCARD},
-            "target group": {"on": self.target_group.target_group_arn},
-            "any": {"on": "*", "because": "DescribeTargetHealth knows no resource"},
-            "own instance, tag fleet:boot": {
-                "on": self.arn("ec2", "instance/*"),
-                "when": {
-                    "StringEquals": {f"aws:ResourceTag/{names.TAG_FLEET}": self._settings.fleet_name},
-                    "ForAllValues:StringEquals": {"aws:TagKeys": [names.TAG_BOOT]},
-                },
-                "because": "a box learns its id at launch; boxes of this fleet only, and this one tag",
-            },
-            "box log group": {"on": f"{self.box_log.log_group_arn}"},
-            "metric namespace": {
-                "on": "*",
-                "when": {"StringEquals": {"cloudwatch:namespace": names.METRIC_NAMESPACE}},
-                "because": "PutMetricData knows no resource; the condition holds it to the fleet's namespace",
-            },
-        }
-        grants = [self.allow(*actions, **scopes[kind]) for kind, actions in box_config.ACTIONS.items()]
-        session_manager = self.allow(
-            "ssm:UpdateInstanceInformation",
-            "ssmmessages:CreateControlChannel",
-            "ssmmessages:CreateDataChannel",
-            "ssmmessages:OpenControlChannel",
-            "ssmmessages:OpenDataChannel",
-            on="*",
-            because="Session Manager's channel knows no resource",
-        )
-        return iam.Role(
-            self,
-            "BoxRole",
-            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
-            inline_policies={"calls": iam.PolicyDocument(statements=[*grants, session_manager])},
         )
 
     def _group(self) -> autoscaling.CfnAutoScalingGroup:
@@ -278,58 +242,6 @@ class GroupStack(Room):
         )
         group.node.add_dependency(self.balancer)  # a group that routes nowhere would never see a healthy target
         return group
-
-    def _launch_grants(self) -> iam.ManagedPolicy:
-        """What a caller needs who changes the group's policy: AWS tries the launch in the caller's name (dry run).
-
-        A policy of this stack, so that it changes together with the pools and subnets that it names.
-        """
-        vpc, template = self._network.vpc, self.arn("ec2", f"launch-template/{self.template.launch_template_id}")
-        from_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
-        of_our_types = {"StringEquals": {"ec2:InstanceType": list(self._settings.pools)}}
-        statements = [
-            self.allow(
-                "ec2:RunInstances",
-                on=self.arn("ec2", "instance/*"),
-                when={**from_template, **of_our_types},
-                because="instances that do not exist yet: of this template and the fleet's pools only",
-            ),
-            self.allow(
-                "ec2:RunInstances",
-                on=[
-                    template,
-                    *(self.arn("ec2", f"subnet/{subnet.subnet_id}") for subnet in vpc.public_subnets),
-                    self.arn("ec2", f"security-group/{self._network.box_group.security_group_id}"),
-                ],
-            ),
-            self.allow(
-                "ec2:RunInstances",
-                on=[
-                    f"arn:{self.partition}:ec2:{self.region}::image/*",
-                    self.arn("ec2", "network-interface/*"),
-                    self.arn("ec2", "volume/*"),
-                ],
-                when=from_template,
-                because="disks and interfaces do not exist yet, and the image may be newer: of this template only",
-            ),
-            self.allow(
-                "ec2:CreateTags",
-                on=[self.arn("ec2", f"{kind}/*") for kind in ("instance", "network-interface", "volume")],
-                when={"StringEquals": {"ec2:CreateAction": "RunInstances"}},
-                because="what a launch creates does not exist yet: at its launch only",
-            ),
-            self.allow(
-                "iam:PassRole",
-                on=self.box_role.role_arn,
-                when={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
-            ),
-        ]
-        return iam.ManagedPolicy(
-            self,
-            "LaunchGrants",
-            statements=statements,
-            description="The launch that a change of the group is tried with",
-        )
 
     def _store_check(self) -> cdk.CustomResource:
         """CloudFormation waits for the first box to serve: without its files that wait would end in a roll-back."""

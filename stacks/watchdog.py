@@ -14,12 +14,12 @@ from fleet import names
 from fleet.settings import Settings
 from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS
 from stacks.clock import patience_clock
-from stacks.group import GROUP_ARN_WILDCARD, GroupStack
+from stacks.grants import GROUP_ARN_WILDCARD
+from stacks.group import GroupStack
 from stacks.package import WATCHDOG
 from stacks.room import Room, python_function
 
 HANDLER = "lambdas.watchdog.handler.handler"
-TIMEOUT_SECONDS = 60
 MEMORY_MIB = 256  # it needs half; the processor share comes with the memory, and boto3's import is all processor
 MAX_EVENT_AGE_MINUTES = 15  # an alarm older than that must not flip anything: the scan has seen the world since
 RETRIES = 2
@@ -80,7 +80,7 @@ class WatchdogStack(Room):
             handler=HANDLER,
             description="Flips the fleet between spot and on-demand, and says so",
             grants=self._grants(),
-            timeout_seconds=TIMEOUT_SECONDS,
+            timeout_seconds=names.WATCHDOG_TIMEOUT_SECONDS,
             memory_mib=MEMORY_MIB,
             environment={
                 names.ENV_SETTINGS: self._settings.to_json(),

@@ -10,10 +10,13 @@ from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from fleet import names
 from fleet.ops.errors import explain
 
 # An operator waits for the answer: four tries, and a dead endpoint is told within half a minute.
 _CONFIG = Config(connect_timeout=5, read_timeout=25, retries={"mode": "standard", "max_attempts": 4})
+# An invocation runs on when its caller hangs up: wait for its end, and never send it twice unasked.
+_INVOKE = Config(connect_timeout=5, read_timeout=names.WATCHDOG_TIMEOUT_SECONDS + 15, retries={"total_max_attempts": 1})
 
 
 class Aws:
@@ -25,19 +28,20 @@ class Aws:
         self._environment = dict(environment or {})
         self._lock = threading.Lock()
         self._session: boto3.Session | None = None
-        self._clients: dict[str, Any] = {}
+        self._clients: dict[tuple[str, Config], Any] = {}
 
-    def client(self, service: str) -> Any:
-        """The boto3 client, for the few uses that are more than one call."""
+    def client(self, service: str, operation: str = "") -> Any:
+        """The boto3 client, with the patience that this operation asks for."""
+        config = _INVOKE if operation == "Invoke" else _CONFIG
         with self._lock:  # making clients is not thread-safe; using them is
             try:
                 self._session = self._session or self._sign_in()
-                if service not in self._clients:
+                if (service, config) not in self._clients:
                     endpoint = self._environment.get("AWS_ENDPOINT_URL")
-                    self._clients[service] = self._session.client(service, config=_CONFIG, endpoint_url=endpoint)
+                    self._clients[service, config] = self._session.client(service, config=config, endpoint_url=endpoint)
             except (BotoCoreError, ValueError) as error:
                 raise explain(error, service=service, operation="session") from None
-            return self._clients[service]
+            return self._clients[service, config]
 
     def _sign_in(self) -> boto3.Session:
         return boto3.Session(
@@ -49,7 +53,7 @@ class Aws:
 
     def call(self, service: str, operation: str, **arguments: Any) -> dict[str, Any]:
         """One API call by its own name (`DescribeAlarms`); raises an `OperatorError`."""
-        client = self.client(service)
+        client = self.client(service, operation)
         try:
             answer: dict[str, Any] = getattr(client, xform_name(operation))(**arguments)
         except (BotoCoreError, ClientError) as error:

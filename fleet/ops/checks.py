@@ -71,6 +71,11 @@ def warned(found: str, remedy: str) -> Finding:
     return Finding(Level.WARN, found, remedy)
 
 
+def not_deployed(found: str) -> Finding:
+    """There is nothing to check yet: no pass, since nothing was looked at."""
+    return warned(f"not deployed yet: {found}", "run `fleetctl preflight` again after `make deploy`")
+
+
 def failed(found: str, remedy: str) -> Finding:
     """Would fail a deploy or a failover."""
     return Finding(Level.FAIL, found, remedy)

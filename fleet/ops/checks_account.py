@@ -29,7 +29,7 @@ def credentials(ground: Ground) -> Finding:
 
 def bootstrap(ground: Ground) -> Finding:
     """Whether the CDK can deploy here."""
-    remedy = f"run `make bootstrap` (cdk bootstrap aws://ACCOUNT/{ground.settings.region})"
+    remedy = f"run `cdk bootstrap aws://ACCOUNT/{ground.settings.region}`"
     try:
         found = ground.aws.call("ssm", "GetParameter", Name=BOOTSTRAP_PARAMETER)["Parameter"]["Value"]
     except MissingError:

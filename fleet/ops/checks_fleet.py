@@ -4,12 +4,10 @@ from typing import Any
 
 from fleet import names
 from fleet.ops import pin_ami
-from fleet.ops.checks import Finding, Ground, failed, passed, warned
+from fleet.ops.checks import Finding, Ground, failed, not_deployed, passed, warned
 from fleet.ops.errors import MissingError
 from fleet.publish import store_bucket
 from lambdas.watchdog.state import Mode, StateError, loads
-
-NOT_DEPLOYED = "not deployed yet: nothing to check"
 
 
 def stacks(ground: Ground) -> Finding:
@@ -84,9 +82,10 @@ def artifacts(ground: Ground) -> Finding:
     model = ground.settings.model
     try:
         bucket = store_bucket(ground.aws, ground.settings.fleet_name)
-    except MissingError:
+    except MissingError as error:
         return warned(
-            "no model store yet", "run `make deploy`: it makes the store first, then asks for `fleetctl publish`"
+            f"no model store yet ({error.message})",
+            "run `make deploy`: it makes the store first, then asks for `fleetctl publish`",
         )
     absent, unchecked, size = [], [], 0
     for artifact in (model.engine, model.gguf, model.modelfile):
@@ -111,36 +110,13 @@ def artifacts(ground: Ground) -> Finding:
     return passed(f"3 files, {size / 1e9:.1f} GB, each with its checksum, in s3://{bucket}")
 
 
-def network(ground: Ground) -> Finding:
-    """Whether the existing subnets are what the settings say."""
-    wanted = ground.settings.network
-    if wanted.vpc_id is None:
-        return passed(f"a VPC of the fleet's own, {wanted.cidr}")
-    try:
-        subnets = ground.aws.call("ec2", "DescribeSubnets", SubnetIds=list(wanted.subnet_ids))["Subnets"]
-    except MissingError as error:
-        return failed(error.message, "correct network.subnet_ids in cdk.json")
-    zones = {subnet["SubnetId"]: subnet["AvailabilityZone"] for subnet in subnets}
-    wrong = [
-        f"{subnet} is in {zones[subnet]}, the settings say {zone}"
-        for subnet, zone in zip(wanted.subnet_ids, ground.settings.zones, strict=False)
-        if zones[subnet] != zone
-    ]
-    wrong += [
-        f"{s['SubnetId']} is in {s['VpcId']}, not {wanted.vpc_id}" for s in subnets if s["VpcId"] != wanted.vpc_id
-    ]
-    if wrong:
-        return failed("; ".join(wrong), "order network.subnet_ids as zones, all of network.vpc_id")
-    return passed(f"{len(subnets)} subnets of {wanted.vpc_id}")
-
-
 def subscriptions(ground: Ground) -> Finding:
     """Whether the mails reach anybody."""
     function = ground.function
     if function is None:
         if not ground.settings.mail:
             return warned("no mail address: nobody hears of a failover", "set `mail` in cdk.json")
-        return passed(f"{NOT_DEPLOYED} ({', '.join(ground.settings.mail)} will be asked to confirm)")
+        return not_deployed(f"{', '.join(ground.settings.mail)} will be asked to confirm")
     topic = function["Environment"]["Variables"][names.ENV_TOPIC_ARN]
     found = list(ground.aws.items("sns", "ListSubscriptionsByTopic", "Subscriptions", TopicArn=topic))
     pending = [s["Endpoint"] for s in found if s["SubscriptionArn"] in ("PendingConfirmation", "Deleted")]
@@ -150,6 +126,14 @@ def subscriptions(ground: Ground) -> Finding:
         return failed(
             f"not confirmed: {', '.join(pending)}",
             "open the mail `AWS Notification - Subscription Confirmation` and confirm",
+        )
+    if absent := sorted(set(ground.settings.mail) - {s["Endpoint"] for s in found}):
+        return failed(
+            f"in cdk.json but not subscribed: {', '.join(absent)}", "run `make deploy`, then confirm the mail"
+        )
+    if unknown := sorted({s["Endpoint"] for s in found if s["Protocol"] == "email"} - set(ground.settings.mail)):
+        return warned(
+            f"subscribed but not in cdk.json: {', '.join(unknown)}", "add to `mail` in cdk.json, or unsubscribe"
         )
     return passed(f"{len(found)} confirmed: {', '.join(s['Endpoint'] for s in found)}")
 
@@ -162,7 +146,7 @@ def lever(ground: Ground) -> Finding:
     values = {parameter["Name"]: parameter["Value"] for parameter in found}
     text, parameter = values.get(paths[0]), values.get(paths[1])
     if text is None and parameter is None:
-        return passed(NOT_DEPLOYED)
+        return not_deployed("the first deploy writes lever and state")
     try:
         state = loads(text)
     except StateError as error:
@@ -179,70 +163,6 @@ def lever(ground: Ground) -> Finding:
     if state.mode is Mode.PINNED:
         return failed(said, "pinned reports and does not repair: `fleetctl pin` again, or `fleetctl arm`")
     return failed(said, "the next scan repairs it and mails: `fleetctl scan`")
-
-
-def watchdog_role(ground: Ground) -> Finding:
-    """Whether the function's own role can make the call that matters: the flip, with all that AWS checks inside it."""
-    function = ground.function
-    group = ground.group if function else None
-    if function is None or group is None:
-        return passed(f"{NOT_DEPLOYED} (the app grants it; the tests hold the grants to the calls)")
-    denied = []
-    for action, question in _flip_questions(ground, function, group).items():
-        verdicts = ground.aws.call(
-            "iam", "SimulatePrincipalPolicy", PolicySourceArn=function["Role"], ActionNames=[action], **question
-        )["EvaluationResults"]
-        if any(verdict["EvalDecision"] != "allowed" for verdict in verdicts):
-            denied.append(action)
-    if denied:
-        return failed(
-            f"{function['Role'].split('/')[-1]} may not {', '.join(denied)}: the next failover would die on it",
-            "deploy the app as it is; a permission boundary or an organization's policy may stand in the way",
-        )
-    return passed("the role may flip the group (policy simulation); `fleetctl probe` sends the real call")
-
-
-def _flip_questions(ground: Ground, function: dict[str, Any], group: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What to ask IAM's simulator, by action: resource and context as AWS would check them in the flip."""
-    settings = ground.settings
-    account = function["FunctionArn"].split(":")[4]
-    specification = group["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]
-    template = f"arn:aws:ec2:{settings.region}:{account}:launch-template/{specification['LaunchTemplateId']}"
-    instance = f"arn:aws:ec2:{settings.region}:{account}:instance/*"
-
-    def entry(key: str, value: str, kind: str = "string") -> dict[str, Any]:
-        return {"ContextKeyName": key, "ContextKeyValues": [value], "ContextKeyType": kind}
-
-    return {
-        "autoscaling:UpdateAutoScalingGroup": {"ResourceArns": [group["AutoScalingGroupARN"]]},
-        "ec2:RunInstances": {
-            "ResourceArns": [instance],
-            "ContextEntries": [entry("ec2:LaunchTemplate", template), entry("ec2:InstanceType", settings.pools[0])],
-        },
-        "ec2:CreateTags": {"ResourceArns": [instance], "ContextEntries": [entry("ec2:CreateAction", "RunInstances")]},
-        "iam:PassRole": {
-            "ResourceArns": [_box_role(ground.aws, specification)],
-            "ContextEntries": [entry("iam:PassedToService", "ec2.amazonaws.com")],
-        },
-        "ssm:PutParameter": {
-            "ResourceArns": [
-                f"arn:aws:ssm:{settings.region}:{account}:parameter{names.lever_parameter(settings.fleet_name)}"
-            ]
-        },
-    }
-
-
-def _box_role(aws: Any, specification: dict[str, Any]) -> str:
-    """The role that boxes get: what the flip passes on."""
-    data = aws.call(
-        "ec2",
-        "DescribeLaunchTemplateVersions",
-        LaunchTemplateId=specification["LaunchTemplateId"],
-        Versions=[specification["Version"]],
-    )["LaunchTemplateVersions"][0]["LaunchTemplateData"]
-    profile = data["IamInstanceProfile"]
-    name = profile.get("Name") or profile["Arn"].split("/")[-1]
-    return str(aws.call("iam", "GetInstanceProfile", InstanceProfileName=name)["InstanceProfile"]["Roles"][0]["Arn"])
 
 
 def _percentage(group: dict[str, Any] | None) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fleet import names
 from fleet.ops.aws import Aws
-from fleet.ops.errors import OperatorError, ThrottledError
+from fleet.ops.errors import OperatorError, ThrottledError, UnreachableError
 
 # The function is its own mutex: while it works, another invocation answers 429. It ends well inside its timeout.
 BUSY_TRIES = 8
@@ -63,6 +63,11 @@ def press(
             if attempt == BUSY_TRIES:
                 raise
             time.sleep(pause_seconds)
+        except UnreachableError as error:
+            raise UnreachableError(
+                f"{error.message}; the watchdog may have carried it out all the same",
+                "read the last decisions in `fleetctl status` before you press again",
+            ) from None
     text = answer["Payload"].read().decode()
     if answer.get("FunctionError"):
         raise OperatorError(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from fleet.ops import checks_account as account
 from fleet.ops import checks_fleet as fleet
+from fleet.ops import checks_flip as flip
+from fleet.ops import checks_network as network
 from fleet.ops.checks import Check, Finding, Ground, Level, failed
 from fleet.ops.errors import CredentialsError, OperatorError
 
@@ -24,11 +26,11 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("EBS key", account.ebs_key),
     ("offered types", fleet.offerings),
     ("machine image", fleet.image),
-    ("network", fleet.network),
+    ("network", network.network),
     ("artifacts", fleet.artifacts),
     ("subscriptions", fleet.subscriptions),
     ("lever and mode", fleet.lever),
-    ("watchdog's role", fleet.watchdog_role),
+    ("watchdog's role", flip.watchdog_role),
 )
 
 
@@ -51,6 +53,8 @@ def run(checks: Iterable[tuple[str, Check]], ground: Ground) -> tuple[Line, ...]
             raise
         except OperatorError as error:
             return Line(name, failed(f"could not be checked: {error.message}", error.remedy))
+        except Exception as error:  # one check that stumbles says so in its line, and the others are still heard
+            return Line(name, failed(f"could not be checked: {type(error).__name__}: {error}", "report this"))
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         return tuple(pool.map(one, checks))

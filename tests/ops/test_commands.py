@@ -1,13 +1,20 @@
 """The four buttons: who and why travel with them, a busy function is retried, a failed one fails."""
 
+import contextlib
+import http.server
 import io
 import json
-from typing import Any
+import threading
+import time
+from typing import Any, ClassVar
 
 import pytest
+from botocore.config import Config
 
+from fleet import names
+from fleet.ops import aws as aws_door
 from fleet.ops import commands
-from fleet.ops.errors import DeniedError, OperatorError, ThrottledError
+from fleet.ops.errors import DeniedError, OperatorError, ThrottledError, UnreachableError
 
 DECIDED = {"action": "pinned", "reason": "by me: holiday", "outcome": "done"}
 
@@ -65,6 +72,51 @@ def test_a_watchdog_that_raised_is_a_failure_with_its_own_words(scripted: Any) -
     with pytest.raises(OperatorError, match="DeniedError: update_auto_scaling_group: AccessDenied") as raised:
         press(scripted(payload(error, FunctionError="Unhandled")))
     assert "docs/runbook/function-failed.md" in raised.value.remedy
+
+
+def test_an_invocation_that_was_not_answered_is_not_sent_again_and_said(scripted: Any) -> None:
+    aws = scripted(UnreachableError("lambda Invoke: no answer (read timeout)", "check the network"))
+    with pytest.raises(UnreachableError, match="may have carried it out all the same") as raised:
+        press(aws)
+    assert len(aws.asked) == 1
+    assert "fleetctl status" in raised.value.remedy
+
+
+class _Slow(http.server.BaseHTTPRequestHandler):
+    """A function that works longer than its caller waits, or is busy."""
+
+    asked: ClassVar[list[str]] = []
+    seconds, status = 0.0, 200
+
+    def do_POST(self) -> None:
+        self.asked.append(self.path)
+        time.sleep(self.seconds)
+        with contextlib.suppress(OSError):  # the caller has hung up
+            self.send_response(self.status)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(1.0, 200), (0.0, 429), (0.0, 503)])
+def test_the_operators_door_sends_an_invocation_once(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, status: int
+) -> None:
+    assert aws_door._INVOKE.read_timeout > names.WATCHDOG_TIMEOUT_SECONDS
+    monkeypatch.setattr(aws_door, "_INVOKE", aws_door._INVOKE.merge(Config(read_timeout=0.3)))
+    monkeypatch.setattr(_Slow, "asked", [])
+    monkeypatch.setattr(_Slow, "seconds", seconds)
+    monkeypatch.setattr(_Slow, "status", status)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Slow) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        keys = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "x"}
+        door = aws_door.Aws("us-east-2", {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"})
+        with pytest.raises(OperatorError):
+            door.call("lambda", "Invoke", FunctionName="llm-watchdog")
+        server.shutdown()
+    assert len(_Slow.asked) == 1
 
 
 def test_every_command_says_what_it_does_before_it_asks() -> None:

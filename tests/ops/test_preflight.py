@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from fleet import names
 from fleet.ops import checks_account as account
 from fleet.ops import checks_fleet as fleet
+from fleet.ops import checks_flip as flip
+from fleet.ops import checks_network as network
 from fleet.ops import preflight
 from fleet.ops.checks import Finding, Ground, Level
 from fleet.ops.errors import CredentialsError, DeniedError, MissingError
@@ -182,7 +185,7 @@ def stored(**heads: Any) -> dict[str, Any]:
     outputs = [{"OutputKey": names.OUTPUT_BUCKET, "OutputValue": "store"}]
     return {
         "cloudformation DescribeStacks": {"Stacks": [{"Outputs": outputs}]},
-        "s3 HeadObject": lambda Bucket, Key, ChecksumMode: heads[Key.rpartition("/")[2].partition(".")[0]],
+        "s3 HeadObject": lambda Bucket, Key, ChecksumMode: heads[re.split("[.-]", Key.rpartition("/")[2])[0]],
     }
 
 
@@ -212,32 +215,61 @@ def test_no_store_yet_warns(ask: Any) -> None:
     assert ask(fleet.artifacts, {}).level is Level.WARN
 
 
+@pytest.mark.parametrize("status", ["REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"])
+def test_a_store_stack_without_a_bucket_is_told_with_its_status(ask: Any, status: str) -> None:
+    found = ask(fleet.artifacts, {"cloudformation DescribeStacks": {"Stacks": [{"StackStatus": status}]}})
+    assert (found.level, f"llm-store is {status}: it names no bucket" in found.found) == (Level.WARN, True)
+
+
 EXISTING = Network(vpc_id="vpc-0a1b2c3d", subnet_ids=("subnet-1", "subnet-2"))
 
 
-def subnets(*rows: tuple[str, str, str]) -> dict[str, Any]:
+PUBLIC = [{"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "igw-1"}]
+MAIN = {"RouteTableId": "rtb-main", "Associations": [{"Main": True}], "Routes": PUBLIC}
+
+
+def subnets(*rows: tuple[str, str, str], tables: Any = (MAIN,), endpoints: Any = ("rtb-main",)) -> dict[str, Any]:
     return {
+        "ec2 DescribeRouteTables": {"RouteTables": list(tables)},
+        "ec2 DescribeVpcEndpoints": {"VpcEndpoints": [{"RouteTableIds": list(endpoints)}]},
         "ec2 DescribeSubnets": {
             "Subnets": [{"SubnetId": s, "AvailabilityZone": z, "VpcId": v} for s, z, v in rows],
-        }
+        },
     }
 
 
 def test_subnets_in_another_order_than_the_zones_fail(ask: Any) -> None:
     swapped = subnets(("subnet-1", "us-east-2b", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2a", "vpc-0a1b2c3d"))
     assert (
-        "subnet-1 is in us-east-2b, the settings say us-east-2a" in ask(fleet.network, swapped, network=EXISTING).found
+        "subnet-1 is in us-east-2b, the settings say us-east-2a"
+        in ask(network.network, swapped, network=EXISTING).found
     )
 
 
 def test_a_subnet_of_another_vpc_fails(ask: Any) -> None:
     foreign = subnets(("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-ffff"))
-    assert ask(fleet.network, foreign, network=EXISTING).found == "subnet-2 is in vpc-ffff, not vpc-0a1b2c3d"
+    assert ask(network.network, foreign, network=EXISTING).found == "subnet-2 is in vpc-ffff, not vpc-0a1b2c3d"
 
 
 def test_subnets_as_the_settings_say_pass(ask: Any) -> None:
     right = subnets(("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-0a1b2c3d"))
-    assert ask(fleet.network, right, network=EXISTING).level is Level.PASS
+    assert ask(network.network, right, network=EXISTING).level is Level.PASS
+
+
+RIGHT = (("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-0a1b2c3d"))
+
+
+def test_a_subnet_without_a_way_to_the_internet_fails(ask: Any) -> None:
+    private = {"RouteTableId": "rtb-p", "Associations": [{"SubnetId": "subnet-2"}], "Routes": [{"GatewayId": "local"}]}
+    found = ask(network.network, subnets(*RIGHT, tables=(MAIN, private)), network=EXISTING)
+    assert (found.level, found.found) == (Level.FAIL, "no route to an internet gateway: subnet-2")
+
+
+def test_subnets_without_an_s3_endpoint_fail_unless_the_fleet_makes_it(ask: Any) -> None:
+    found = ask(network.network, subnets(*RIGHT, endpoints=()), network=EXISTING)
+    assert (found.level, found.found) == (Level.FAIL, "no S3 gateway endpoint: subnet-1, subnet-2")
+    made = dataclasses.replace(EXISTING, route_table_ids=("rtb-main", "rtb-main"))
+    assert ask(network.network, subnets(*RIGHT, endpoints=()), network=made).level is Level.PASS
 
 
 FUNCTION = {
@@ -250,20 +282,30 @@ FUNCTION = {
 
 
 def subscribed(*rows: tuple[str, str]) -> dict[str, Any]:
-    found = [{"Endpoint": who, "SubscriptionArn": arn} for who, arn in rows]
+    found = [{"Endpoint": who, "SubscriptionArn": arn, "Protocol": "email"} for who, arn in rows]
     return {**FUNCTION, "sns ListSubscriptionsByTopic": {"Subscriptions": found}}
 
 
 def test_an_address_that_never_confirmed_fails_by_name(ask: Any) -> None:
     found = ask(fleet.subscriptions, subscribed(("a@example.org", "PendingConfirmation"), ("b@example.org", "arn:b")))
     assert (found.level, found.found) == (Level.FAIL, "not confirmed: a@example.org")
-    assert ask(fleet.subscriptions, subscribed(("b@example.org", "arn:b"))).level is Level.PASS
+    confirmed = subscribed(("b@example.org", "arn:b"))
+    assert ask(fleet.subscriptions, confirmed, mail=("b@example.org",)).level is Level.PASS
+
+
+def test_the_topics_list_is_compared_with_the_settings(ask: Any) -> None:
+    confirmed = subscribed(("b@example.org", "arn:b"))
+    new = ask(fleet.subscriptions, confirmed, mail=("a@example.org", "b@example.org"))
+    assert (new.level, new.found) == (Level.FAIL, "in cdk.json but not subscribed: a@example.org")
+    old = ask(fleet.subscriptions, confirmed)
+    assert (old.level, old.found) == (Level.WARN, "subscribed but not in cdk.json: b@example.org")
 
 
 def test_nobody_to_mail_warns_before_and_after_the_deploy(ask: Any) -> None:
     assert ask(fleet.subscriptions, {}).level is Level.WARN
     assert ask(fleet.subscriptions, subscribed()).level is Level.WARN
-    assert ask(fleet.subscriptions, {}, mail=("a@example.org",)).level is Level.PASS
+    asked = ask(fleet.subscriptions, {}, mail=("a@example.org",))
+    assert (asked.level, asked.found) == (Level.WARN, "not deployed yet: a@example.org will be asked to confirm")
 
 
 def told(state: str | None, lever: str | None, live: int | None) -> dict[str, Any]:
@@ -284,7 +326,7 @@ ARMED, FAILED_OVER, PINNED = (
 @pytest.mark.parametrize(
     ("world", "level", "words"),
     [
-        (told(None, None, None), Level.PASS, "not deployed yet"),
+        (told(None, None, None), Level.WARN, "not deployed yet"),
         (told(ARMED, "0", 0), Level.PASS, "spot-armed: parameter 0, group 0, expected 0"),
         (told(FAILED_OVER, "100", 100), Level.PASS, "expected 100"),
         (told(ARMED, "100", 0), Level.FAIL, "parameter 100, group 0, expected 0"),
@@ -335,6 +377,7 @@ FLIP = {
         "AutoScalingGroups": [
             {
                 "AutoScalingGroupARN": "arn:group",
+                "VPCZoneIdentifier": "subnet-1,subnet-2",
                 "MixedInstancesPolicy": {
                     "LaunchTemplate": {"LaunchTemplateSpecification": {"LaunchTemplateId": "lt-1", "Version": "3"}}
                 },
@@ -342,29 +385,63 @@ FLIP = {
         ]
     },
     "ec2 DescribeLaunchTemplateVersions": {
-        "LaunchTemplateVersions": [{"LaunchTemplateData": {"IamInstanceProfile": {"Name": "box"}}}]
+        "LaunchTemplateVersions": [
+            {
+                "LaunchTemplateData": {
+                    "IamInstanceProfile": {"Name": "box"},
+                    "ImageId": "ami-1",
+                    "NetworkInterfaces": [{"Groups": ["sg-1"]}],
+                }
+            }
+        ]
     },
     "iam GetInstanceProfile": {"InstanceProfile": {"Roles": [{"Arn": "arn:aws:iam::123456789012:role/box"}]}},
 }
 
 
-@pytest.mark.parametrize(
-    "denied",
-    ["autoscaling:UpdateAutoScalingGroup", "ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "ssm:PutParameter"],
-)
-def test_a_role_that_could_not_flip_fails_on_the_action_it_lacks(ask: Any, denied: str) -> None:
-    def simulate(ActionNames: list[str], **_: Any) -> Any:
-        decision = "implicitDeny" if ActionNames == [denied] else "allowed"
-        return {"EvaluationResults": [{"EvalDecision": decision}]}
+EC2 = "arn:aws:ec2:us-east-2:123456789012:"
+PARAMETER = "arn:aws:ssm:us-east-2:123456789012:parameter/llm/"
+NEEDED = [  # action, resource, and the context that tells two questions about one resource apart
+    ("autoscaling:UpdateAutoScalingGroup", "arn:group", ""),
+    ("ec2:RunInstances", EC2 + "instance/*", "g6.xlarge"),
+    ("ec2:RunInstances", EC2 + "instance/*", "g5.xlarge"),
+    ("ec2:RunInstances", EC2 + "launch-template/lt-1", ""),
+    ("ec2:RunInstances", EC2 + "subnet/subnet-1", ""),
+    ("ec2:RunInstances", EC2 + "subnet/subnet-2", ""),
+    ("ec2:RunInstances", EC2 + "security-group/sg-1", ""),
+    ("ec2:RunInstances", "arn:aws:ec2:us-east-2::image/ami-1", ""),
+    ("ec2:RunInstances", EC2 + "network-interface/*", ""),
+    ("ec2:RunInstances", EC2 + "volume/*", ""),
+    ("ec2:CreateTags", EC2 + "instance/*", ""),
+    ("ec2:CreateTags", EC2 + "volume/*", ""),
+    ("iam:PassRole", "arn:aws:iam::123456789012:role/box", ""),
+    ("ssm:PutParameter", PARAMETER + "on-demand-percentage", ""),
+    ("ssm:PutParameter", PARAMETER + "watchdog-state", ""),
+]
 
-    found = ask(fleet.watchdog_role, {**FLIP, "iam SimulatePrincipalPolicy": simulate})
-    assert (found.level, f"may not {denied}:" in found.found) == (Level.FAIL, True)
+
+@pytest.mark.parametrize(("action", "resource", "context"), NEEDED, ids=str)
+def test_a_role_that_could_not_flip_fails_on_the_grant_it_lacks(
+    ask: Any, action: str, resource: str, context: str
+) -> None:
+    def simulate(ActionNames: list[str], ResourceArns: list[str], ContextEntries: Any = (), **_: Any) -> Any:
+        denied = ActionNames == [action] and context in str(ContextEntries)
+        return {
+            "EvaluationResults": [
+                {"EvalResourceName": arn, "EvalDecision": "implicitDeny" if denied and arn == resource else "allowed"}
+                for arn in ResourceArns
+            ]
+        }
+
+    found = ask(flip.watchdog_role, {**FLIP, "iam SimulatePrincipalPolicy": simulate})
+    said = f"may not {action} on {resource.split(':')[-1]}"
+    assert (found.level, said in found.found) == (Level.FAIL, True), found
 
 
-def test_a_role_that_may_flip_passes_and_so_does_a_fleet_not_deployed(ask: Any) -> None:
+def test_a_role_that_may_flip_passes_and_a_fleet_not_deployed_does_not(ask: Any) -> None:
     allowed = {"iam SimulatePrincipalPolicy": {"EvaluationResults": [{"EvalDecision": "allowed"}]}}
-    assert ask(fleet.watchdog_role, {**FLIP, **allowed}).level is Level.PASS
-    assert ask(fleet.watchdog_role, {}).level is Level.PASS
+    assert ask(flip.watchdog_role, {**FLIP, **allowed}).level is Level.PASS
+    assert ask(flip.watchdog_role, {}).level is Level.WARN
 
 
 def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answers: Any) -> None:
@@ -374,6 +451,19 @@ def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answe
     assert line.finding.level is Level.FAIL
     assert line.finding.found == "could not be checked: denied: servicequotas:GetServiceQuota"
     assert not preflight.all_right([line])
+
+
+def test_a_check_that_stumbles_is_one_failed_line_and_the_others_are_heard(settings: Settings, answers: Any) -> None:
+    aws = answers()
+    aws.answers = {
+        "service-quotas GetServiceQuota": {"Quota": {}},
+        "sts GetCallerIdentity": {"Account": "1", "Arn": "a"},
+    }
+    checks = [("spot quota", account.spot_quota), ("credentials", account.credentials)]
+    stumbled, heard = preflight.run(checks, Ground(settings, aws))
+    assert stumbled.finding.level is Level.FAIL
+    assert stumbled.finding.found == "could not be checked: KeyError: 'Value'"
+    assert heard.finding.level is Level.PASS
 
 
 def test_without_credentials_there_is_one_message_instead_of_fifteen(settings: Settings, answers: Any) -> None:

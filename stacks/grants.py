@@ -1,0 +1,133 @@
+"""What a box may do, and what a launch needs of whoever asks for it: the two policies of the group's stack."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_assets as assets
+
+from fleet import box_config, names
+from fleet.settings import Settings
+from stacks.room import Room
+
+GROUP_ARN_WILDCARD = "an Auto Scaling group's ARN holds an id that only AWS knows; the name is the fleet's"
+
+
+def box_role(
+    room: Room,
+    settings: Settings,
+    *,
+    bucket: s3.Bucket,
+    bundle: assets.Asset,
+    group_arn: str,
+    target_group_arn: str,
+    log_group_arn: str,
+) -> iam.Role:
+    """What a box may do: what its code calls, on this fleet's resources, and Session Manager's own channel."""
+    scopes: dict[str, Any] = {
+        "bundle": {"on": f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}"},
+        "store": {"on": bucket.bucket_arn},
+        "store's objects": {
+            "on": bucket.arn_for_objects("*"),
+            "because": "artifacts and cache: all objects of the fleet's own bucket",
+        },
+        "store cache/*": {
+            "on": bucket.arn_for_objects(f"{names.CACHE_PREFIX}*"),
+            "because": "the blobs of the cache are named by their digests",
+        },
+        "group": {"on": group_arn, "because": GROUP_ARN_WILDCARD},
+        "target group": {"on": target_group_arn},
+        "any": {"on": "*", "because": "DescribeTargetHealth knows no resource"},
+        "own instance, tag fleet:boot": {
+            "on": room.arn("ec2", "instance/*"),
+            "when": {
+                "StringEquals": {f"aws:ResourceTag/{names.TAG_FLEET}": settings.fleet_name},
+                "ForAllValues:StringEquals": {"aws:TagKeys": [names.TAG_BOOT]},
+            },
+            "because": "a box learns its id at launch; boxes of this fleet only, and this one tag",
+        },
+        "box log group": {"on": log_group_arn},
+        "metric namespace": {
+            "on": "*",
+            "when": {"StringEquals": {"cloudwatch:namespace": names.METRIC_NAMESPACE}},
+            "because": "PutMetricData knows no resource; the condition holds it to the fleet's namespace",
+        },
+    }
+    grants = [room.allow(*actions, **scopes[kind]) for kind, actions in box_config.ACTIONS.items()]
+    session_manager = room.allow(
+        "ssm:UpdateInstanceInformation",
+        "ssmmessages:CreateControlChannel",
+        "ssmmessages:CreateDataChannel",
+        "ssmmessages:OpenControlChannel",
+        "ssmmessages:OpenDataChannel",
+        on="*",
+        because="Session Manager's channel knows no resource",
+    )
+    return iam.Role(
+        room,
+        "BoxRole",
+        assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+        inline_policies={"calls": iam.PolicyDocument(statements=[*grants, session_manager])},
+    )
+
+
+def launch_grants(
+    room: Room,
+    settings: Settings,
+    *,
+    template_id: str,
+    subnet_ids: Sequence[str],
+    security_group_id: str,
+    box_role: iam.Role,
+) -> iam.ManagedPolicy:
+    """What a caller needs who changes the group's policy: AWS tries the launch in the caller's name (dry run).
+
+    A policy of this stack, so that it changes together with the pools and subnets that it names.
+    """
+    template = room.arn("ec2", f"launch-template/{template_id}")
+    from_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
+    of_our_types = {"StringEquals": {"ec2:InstanceType": list(settings.pools)}}
+    statements = [
+        room.allow(
+            "ec2:RunInstances",
+            on=room.arn("ec2", "instance/*"),
+            when={**from_template, **of_our_types},
+            because="instances that do not exist yet: of this template and the fleet's pools only",
+        ),
+        room.allow(
+            "ec2:RunInstances",
+            on=[
+                template,
+                *(room.arn("ec2", f"subnet/{subnet_id}") for subnet_id in subnet_ids),
+                room.arn("ec2", f"security-group/{security_group_id}"),
+            ],
+        ),
+        room.allow(
+            "ec2:RunInstances",
+            on=[
+                f"arn:{room.partition}:ec2:{room.region}::image/*",
+                room.arn("ec2", "network-interface/*"),
+                room.arn("ec2", "volume/*"),
+            ],
+            when=from_template,
+            because="disks and interfaces do not exist yet, and the image may be newer: of this template only",
+        ),
+        room.allow(
+            "ec2:CreateTags",
+            on=[room.arn("ec2", f"{kind}/*") for kind in ("instance", "network-interface", "volume")],
+            when={"StringEquals": {"ec2:CreateAction": "RunInstances"}},
+            because="what a launch creates does not exist yet: at its launch only",
+        ),
+        room.allow(
+            "iam:PassRole",
+            on=box_role.role_arn,
+            when={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+        ),
+    ]
+    return iam.ManagedPolicy(
+        room,
+        "LaunchGrants",
+        statements=statements,
+        description="The launch that a change of the group is tried with",
+    )
