@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
-from fleet import story, timeline
+from fleet import boots, story, timeline
 from fleet.events import Event
 from fleet.measure import Measure
 
@@ -88,6 +88,8 @@ def chapter(
         path = out_dir / f"{prefix}-{number}.svg"
         timeline.save(told, path, title=caption, start=zoom.start, end=zoom.end)
         pictures.append(Picture(caption, path))
+    if stages := [event for event in events if event.kind == "boot.stage"]:
+        pictures.append(Picture("boots by stage", boots.save(stages, out_dir / f"{prefix}-boots.svg")))
     mails = [{"at": timeline.clock(m.at), "subject": m.text, "body": m.detail} for m in told.marks if m.kind == "mail"]
     return Chapter(title, _facts(events), pictures, _decisions(told.decisions), mails)
 

@@ -1,11 +1,13 @@
 """The subcommands of `fleetctl` that look back and play ahead: `history` and `game-day`."""
 
+import dataclasses
 import json
 import tempfile
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
@@ -13,7 +15,7 @@ from fleet import events, names, report
 from fleet.errors import UserError
 from fleet.ops import history, receipt, render
 from fleet.ops.aws import Aws
-from fleet.ops.context import EXIT_ATTENTION, Operator, json_option, pass_operator
+from fleet.ops.context import EXIT_ATTENTION, Operator, folder, json_option, pass_operator
 
 
 @click.command("history")
@@ -37,17 +39,20 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
     Example:  fleetctl history --days 14 && fleetctl drill out/history/receipt.json
     """
     settings, until = operator.settings, datetime.now(UTC)
+    folder("history", out)
     sources = history.read(settings, operator.aws, until - timedelta(days=days), until)
     log = history.events(sources, settings)
     boxes = history.lives(sources, settings)
-    out.mkdir(parents=True, exist_ok=True)
     with (out / "events.jsonl").open("w", encoding="utf-8") as file:
         events.write(log, file)
     written = receipt.receipt(log, settings, boots=receipt.boots(boxes, sources.since))
     (out / "receipt.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     page = report.render(log, out, title=f"{settings.fleet_name}, the last {days} days")
     if as_json:
-        click.echo(json.dumps(written, indent=1))
+        stages = {
+            box: [dataclasses.asdict(stage) for stage in life.stages] for box, life in boxes.items() if life.stages
+        }
+        click.echo(json.dumps({**written, "boots_by_stage": stages}, indent=1))
     else:
         render.history(log, boxes, page)
 
@@ -77,6 +82,9 @@ def game_day_command(
     """
     if endpoint and not live:
         raise UserError("game-day: --endpoint is for a live account; allowed: --live --endpoint URL")
+    if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
+        raise UserError(f"game-day: --endpoint is {endpoint}; allowed: an address such as http://HOST:11434")
+    folder("game-day", out)
     if live and not yes:
         click.echo(f"game-day on {operator.settings.fleet_name} in {operator.settings.region}, live:", err=True)
         click.confirm("Boxes end, the fleet is dark for minutes, it takes about 5 hours. Go on?", abort=True, err=True)

@@ -6,7 +6,7 @@ its own history, and the boxes' log has the boots by stage.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from fleet.settings import Settings
 from lambdas.watchdog.mail import TEXTS
 from lambdas.watchdog.state import Kind
 
+LAUNCH_TO_KERNEL_SECONDS = 30  # what the drills assume where only the launch is known
 NOTICE_SECONDS = 120  # from an interruption notice to the instance's end, where no end was recorded
 _ACTIVITY = re.compile(r"^(Launching a new|Terminating) EC2 instance(?:: (i-[0-9a-f]+))?")
 _SEEN_BOX = re.compile(r"(?P<purchase>spot|on-demand) (?P<pool>[a-z0-9-]+\.[a-z0-9-]+)")
@@ -228,12 +229,9 @@ def events(sources: Sources, settings: Settings) -> list[Event]:
         *_box_events(lives(sources, settings), settings, sources),
         *_decision_events(sources.decisions),
         *(Event(at, "alarm", {"state": state}) for at, state in sources.alarms),
-        *(
-            Event(a.began, "launch.failed", {"purchase": "?", "pool": "?", "why": a.why})
-            for a in sources.activities
-            if a.launch and not a.succeeded and a.ended
-        ),
     ]
+    levers = [event for event in found if event.kind == "lever"]
+    found += _failed_launches(sources.activities, levers)
     inside = sorted(
         (event for event in found if sources.since <= event.at <= sources.until), key=lambda event: event.at
     )
@@ -258,6 +256,11 @@ def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources)
             # A box that outlived any boot before the window, and serves in it, served all along.
             old = life.launched < sources.since - timedelta(seconds=settings.boot.cold_budget_seconds)
             yield Event(launched if old else max(life.serving, launched), "box.serving", {"box": box})
+        for stage in life.stages:
+            # Its own clock began with its kernel; where that was not seen, as long after the launch as usual.
+            ended = life.launched + timedelta(seconds=LAUNCH_TO_KERNEL_SECONDS + stage.end)
+            told = {"stage": stage.name, "start": stage.start, "end": stage.end, "outcome": stage.outcome}
+            yield Event(ended, "boot.stage", {"box": box, **told})
         if life.noticed:
             yield Event(life.noticed, "notice", {"box": box})
         if life.ended:
@@ -265,6 +268,15 @@ def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources)
                 gone = min(life.noticed or life.ended, life.ended)
                 yield Event(gone, "box.unserving", {"box": box, "why": "notice" if life.noticed else life.ended_why})
             yield Event(life.ended, "box.ended", {"box": box, "why": life.ended_why or "terminated"})
+
+
+def _failed_launches(activities: Iterable[Activity], levers: Sequence[Event]) -> Iterator[Event]:
+    """An activity without a box does not say what it asked for: the lever of its moment does."""
+    for activity in activities:
+        if activity.launch and not activity.succeeded and activity.ended:
+            moved = [event.fields["percentage"] for event in levers if event.at <= activity.began]
+            purchase = "on-demand" if moved and moved[-1] > 0 else "spot"
+            yield Event(activity.began, "launch.failed", {"purchase": purchase, "pool": None, "why": activity.why})
 
 
 def _decision_events(decisions: Iterable[observe.Decided]) -> Iterator[Event]:

@@ -7,19 +7,24 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fleet.events import Event
-from fleet.ops.history import Life
+from fleet.ops.history import LAUNCH_TO_KERNEL_SECONDS, Life
 from fleet.settings import Settings
 
 _SCORE = re.compile(r"\bscore (\d+) in ")
 MODE_OF_LEVER = {0: "spot-armed", 100: "on-demand-failover"}
+# A decision's record tells the mode after it: by action, the mode that it was taken in.
+MODE_BEFORE = {
+    "failover": "spot-armed",
+    "re-arm": "on-demand-failover",
+    "gave-up": "on-demand-failover",
+    "armed": "on-demand-pinned",
+}
 
 
 def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | None] = ()) -> dict[str, Any]:
     """The receipt of an event log. `boots`: kernel to serving of each replacement, seconds, None if unknown."""
     decisions = [event for event in log if event.kind == "decision"]
-    first = next((event for event in decisions if "mode" in event.fields), None)
-    lever = next((event.fields["percentage"] for event in log if event.kind == "lever"), 0)
-    mode = first.fields["mode"] if first else MODE_OF_LEVER[lever]
+    mode, lever = _start(log)
     return {
         "name": f"{log[0].at:%Y-%m-%d}-{settings.fleet_name}",
         "fleet": {
@@ -41,12 +46,30 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
     }
 
 
-LAUNCH_TO_KERNEL_SECONDS = 30  # what the drills assume where only the launch is known
+def _start(log: Sequence[Event]) -> tuple[str, int]:
+    """Mode and lever before anything was decided: what the log says by then, else what the first decision was about."""
+    lever: int | None = None
+    for event in log:
+        match event.kind, event.fields:
+            case "lever", {"percentage": int(percentage)}:
+                lever = percentage
+            case "mode", {"mode": str(mode)}:
+                return mode, (0 if mode == "spot-armed" else 100) if lever is None else lever
+            case "decision", {"action": "pinned", "world": {"percentage": int(percentage)}}:
+                return MODE_OF_LEVER.get(percentage, "on-demand-failover"), percentage
+            case "decision", {"action": str(action)} if action in MODE_BEFORE:
+                return MODE_BEFORE[action], 0 if MODE_BEFORE[action] == "spot-armed" else 100
+    lever = lever or 0
+    return MODE_OF_LEVER.get(lever, "on-demand-failover"), lever
 
 
 def boots(lives: Mapping[str, Life], since: datetime) -> list[float | None]:
-    """Kernel to serving of every box launched since, in order: by its own stages, else by the times around them."""
-    launched = sorted((life for life in lives.values() if life.launched and life.launched > since), key=_launch)
+    """Kernel to serving of every box launched since, in order: by its own stages, else by the times around them.
+
+    A box that already served when it was first seen was not launched then.
+    """
+    seen = [life for life in lives.values() if life.launched and life.launched > since]
+    launched = sorted((life for life in seen if life.serving != life.launched), key=_launch)
     return [_boot(life) for life in launched]
 
 
@@ -74,7 +97,7 @@ def _market(log: Sequence[Event]) -> Iterator[dict[str, Any]]:
         if event.kind == "box.ended" and box in noticed and kinds.get(box) == "spot":
             yield {"at": _text(event.at), "event": "reclaim"}
             sells = False
-        elif event.kind == "launch.failed" and sells:
+        elif event.kind == "launch.failed" and event.fields["purchase"] == "spot" and sells:
             yield {"at": _text(event.at), "event": "refuses_from", "note": str(event.fields.get("why", ""))[:200]}
             sells = False
         elif event.kind == "box.launched" and kinds[box] == "spot" and not sells:

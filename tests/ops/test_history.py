@@ -6,8 +6,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
+from fleet import report
 from fleet.cli import main
 from fleet.drills import drill
 from fleet.drills import history as drills_history
@@ -20,6 +22,7 @@ from fleet.ops import history, receipt
 from fleet.ops.history import Activity, Known, Life, Sources, Stage
 from fleet.ops.observe import Decided
 from fleet.settings import Settings
+from tests.synth import ROOT
 
 T0 = datetime(2026, 7, 22, 0, 0, tzinfo=UTC)
 
@@ -30,6 +33,9 @@ def at(minutes: float) -> datetime:
 
 def decided(minutes: float, **record: Any) -> Decided:
     return Decided(at(minutes), {"outcome": "done", **record})
+
+
+OLD = Known("spot", "g6.xlarge", at(-60))
 
 
 def a_night(**more: Any) -> Sources:
@@ -99,7 +105,7 @@ def test_a_notice_without_a_recorded_end_ends_two_minutes_later(settings: Settin
 
 def test_boots_come_from_the_boxes_own_stages_where_they_are_logged(settings: Settings) -> None:
     lives = history.lives(a_night(), settings)
-    assert receipt.boots(lives, T0) == [None, 267.4] or receipt.boots(lives, T0)[-1] == 267.4
+    assert receipt.boots(lives, T0) == [267.4]  # the box that served when it was first seen was launched before
     unlogged = Life(launched=at(1), serving=at(6))
     assert receipt.boots({"i-9": unlogged}, T0) == [270.0]
 
@@ -113,6 +119,58 @@ def test_the_receipt_names_reclaims_refusals_and_what_was_decided(settings: Sett
         {"at": "2026-07-22T00:46:00Z", "state": "OK"},
     ]
     assert written["fleet"]["lever_at_start"] == 0
+
+
+def test_a_window_that_opens_with_a_failover_starts_armed_and_replays_to_it(settings: Settings, tmp_path: Path) -> None:
+    """The record of a decision tells the mode after it: the receipt starts from the one before."""
+    night = a_night()
+    notice = decided(14, signal={"wake": "interruption", "box": "i-1", "at": at(14).isoformat()})
+    opening = replace(night, decisions=(notice, night.decisions[-1]), living={**night.living, "i-1": OLD})
+    written = receipt.receipt(history.events(opening, settings), settings, boots=[267.4])
+    assert (written["fleet"]["mode_at_start"], written["fleet"]["lever_at_start"]) == ("spot-armed", 0)
+    path = tmp_path / "receipt.json"
+    path.write_text(json.dumps(written))
+    assert [e.fields["action"] for e in replayed(path) if e.kind == "decision"].count("failover") == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "after", "percentage", "start"),
+    [
+        ("re-arm", "on-demand-failover", 0, ("on-demand-failover", 100)),
+        ("gave-up", "on-demand-pinned", 100, ("on-demand-failover", 100)),
+        ("pinned", "on-demand-pinned", 0, ("spot-armed", 0)),
+        ("armed", "on-demand-failover", 100, ("on-demand-pinned", 100)),
+        ("nothing", "on-demand-pinned", 100, ("on-demand-pinned", 100)),
+    ],
+)
+def test_a_receipt_starts_before_its_first_decision(
+    settings: Settings, action: str, after: str, percentage: int, start: tuple[str, int]
+) -> None:
+    first = decided(5, signal={"wake": "scan"}, action=action, mode=after, world={"percentage": percentage})
+    written = receipt.receipt(history.events(a_night(decisions=(first,)), settings), settings)
+    assert (written["fleet"]["mode_at_start"], written["fleet"]["lever_at_start"]) == start
+
+
+def test_a_refused_on_demand_launch_says_nothing_of_the_spot_market(settings: Settings) -> None:
+    refused = Activity(True, "", at(36), at(36), False, "no on-demand capacity")
+    log = history.events(a_night(activities=(refused,), living={}), settings)
+    assert [e.fields["purchase"] for e in log if e.kind == "launch.failed"] == ["on-demand"]
+    written = receipt.receipt(log, settings)
+    assert "refuses_from" not in [item["event"] for item in written["market"]]
+
+
+def test_boots_by_stage_are_events_drawn_as_bars(settings: Settings, tmp_path: Path) -> None:
+    log = history.events(a_night(), settings)
+    stages = [event for event in log if event.kind == "boot.stage"]
+    assert [(e.fields["box"], e.fields["stage"], e.fields["end"]) for e in stages] == [
+        ("i-2", "restore", 130),
+        ("i-2", "complete", 267.4),
+    ]
+    assert stages[0].at == at(35.2) + timedelta(seconds=30 + 130)
+    page = report.render(log, tmp_path, title="a night").read_text()
+    assert "Boots by stage" in page
+    assert ">restore</text>" in page
+    assert all(f"`{key}`" in (ROOT / "docs/event-log.md").read_text() for key in ("boot.stage", *stages[0].fields))
 
 
 def replayed(path: str | Path) -> list[Event]:
