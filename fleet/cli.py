@@ -16,7 +16,7 @@ EXIT_CODES = """\b
 Exit codes:
   0  done, and all is right
   1  our fault or AWS's: an error inside, a throttle, no answer
-  2  yours: a setting, an argument, a file, a permission, credentials
+  2  yours: a setting, an argument, a file, a permission, credentials, a question answered with no
   3  answered, and something needs you (status, preflight, game-day)
 """
 
@@ -63,8 +63,11 @@ class FleetGroup(click.Group):
         """Run a subcommand."""
         try:
             return super().invoke(context)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.ClickException, click.exceptions.Exit):
             raise
+        except click.Abort:  # only questions abort, and they stand before whatever they ask about
+            click.echo("fleetctl: nothing was done", err=True)
+            context.exit(USER_ERROR_EXIT_CODE)
         except Exception as error:  # the last line of defence: nobody is shown a traceback unasked
             if os.environ.get("FLEETCTL_TRACEBACK"):
                 raise

@@ -10,7 +10,7 @@ ELSEWHERE = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d"
 
 @dataclass(frozen=True)
 class WrongSettings:
-    """The repository's cdk.json with some keys (dotted) of the fleet replaced, and the lines that answer."""
+    """The tests' cdk.json with some keys (dotted) of the fleet replaced, and the lines that answer."""
 
     name: str
     edits: dict[str, Any]
@@ -408,6 +408,16 @@ COMMANDS = (
         ),
     ),
     WrongCommand(
+        "a button with an empty reason",
+        ("pin", "--why", "", "--yes"),
+        ("pin: --why is blank; allowed: a reason in words, for whoever reads the log later",),
+    ),
+    WrongCommand(
+        "a button with a reason of blanks",
+        ("arm", "--why", "  ", "--yes"),
+        ("arm: --why is blank; allowed: a reason in words, for whoever reads the log later",),
+    ),
+    WrongCommand(
         "an argument too many",
         ("status", "now"),
         (
@@ -504,6 +514,18 @@ COMMANDS = (
         "an endpoint without --live",
         ("game-day", "--endpoint", "http://x"),
         ("game-day: --endpoint is for a live account; allowed: --live --endpoint URL",),
+    ),
+    WrongCommand(
+        "an endpoint that no load can reach",
+        ("game-day", "--live", "--endpoint", "ftp://x", "--yes"),
+        ("game-day: --endpoint is ftp://x; allowed: an address such as http://HOST:11434",),
+    ),
+    WrongCommand(
+        "a folder that cannot be made",
+        ("history", "--out", "/proc/x"),
+        (
+            "history: --out is /proc/x; allowed: a folder that can be made and written ([Errno 2] No such file or directory: '/proc/x')",
+        ),
     ),
     WrongCommand(
         "a review of no assembly",

@@ -1,5 +1,7 @@
 """What every subcommand starts from: the settings and the door to AWS, made on demand, once per command."""
 
+import errno
+import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -7,6 +9,7 @@ from pathlib import Path
 import click
 
 from fleet import validation
+from fleet.errors import UserError
 from fleet.ops.aws import Aws
 from fleet.settings import Settings
 
@@ -29,6 +32,19 @@ class Operator:
 
 
 EXIT_ATTENTION = 3  # answered, and something needs you
+
+
+def folder(command: str, out: Path) -> None:
+    """Make the folder that --out names before anything is asked; UserError where that cannot be."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        if not os.access(out, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(out))
+    except OSError as error:
+        raise UserError(
+            f"{command}: --out is {out}; allowed: a folder that can be made and written ({error})"
+        ) from None
+
 
 pass_operator = click.make_pass_decorator(Operator)
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of a table.")

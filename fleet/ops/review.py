@@ -8,10 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from pathlib import Path
 from typing import Any, assert_never
-
-from fleet.errors import UserError
 
 Template = Mapping[str, Any]
 MARKER = "<!-- fleet review -->"  # finds our own comment again
@@ -217,14 +214,9 @@ def _launch_first(stacks: tuple[Stack, ...]) -> bool | None:
 
 
 def _policy_is_launch_first(policy: Any) -> bool:
-    refresh = json.dumps(policy)
-    minimum, maximum = _number(refresh, "MinHealthyPercentage"), _number(refresh, "MaxHealthyPercentage")
-    return minimum is not None and maximum is not None and minimum >= 100 and maximum > 100
-
-
-def _number(text: str, key: str) -> float | None:
-    _, found, rest = text.partition(f'"{key}": ')
-    return float(rest.lstrip('"').split(",")[0].rstrip('}"')) if found else None
+    preferences = policy.get("AutoScalingInstanceRefresh", {}).get("Preferences", {})
+    minimum, maximum = preferences.get("MinHealthyPercentage", 0), preferences.get("MaxHealthyPercentage", 0)
+    return float(minimum) >= 100 and float(maximum) > 100
 
 
 def _destructive(changes: tuple[Change, ...]) -> Iterator[str]:
@@ -283,54 +275,3 @@ def _roll_answer(result: Review) -> str:
     if result.launch_first:
         return "yes, launch-first (a successor serves before its predecessor ends)"
     return "yes, and **not launch-first**: callers will see an outage"
-
-
-# --- what it compares ------------------------------------------------------------------------------------------
-
-
-def synthesized(assembly: Path) -> dict[str, Template]:
-    """Templates by stack name from a cloud assembly (`cdk.out`)."""
-    manifest = assembly / "manifest.json"
-    try:
-        artifacts = json.loads(manifest.read_text())["artifacts"]
-        return {
-            artifact.get("properties", {}).get("stackName", name): json.loads(
-                (assembly / artifact["properties"]["templateFile"]).read_text()
-            )
-            for name, artifact in artifacts.items()
-            if artifact["type"] == "aws:cloudformation:stack"
-        }
-    except (OSError, ValueError, KeyError) as error:
-        raise UserError(f"{assembly}: not a cloud assembly ({error}); run `make synth` first") from None
-
-
-def observed(aws: Any, templates: Mapping[str, Template]) -> tuple[Stack, ...]:
-    """What is deployed beside what is proposed; `aws` is an `ops.aws.Aws`."""
-    return tuple(_observe(aws, name, proposed) for name, proposed in templates.items())
-
-
-def _observe(aws: Any, name: str, proposed: Template) -> Stack:
-    from fleet.ops.errors import MissingError
-
-    try:
-        stack = aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]
-        deployed = aws.call("cloudformation", "GetTemplate", StackName=name, TemplateStage="Original")["TemplateBody"]
-    except MissingError:
-        return Stack(name, proposed)
-    before = {p["ParameterKey"]: p for p in stack.get("Parameters", []) if p.get("ResolvedValue")}
-    paths = {key: p["ParameterValue"] for key, p in before.items() if key in proposed.get("Parameters", {})}
-    now = _values(aws, tuple(paths.values()))
-    moved = {
-        key: (before[key]["ResolvedValue"], now[path])
-        for key, path in paths.items()
-        if path in now and now[path] != before[key]["ResolvedValue"]
-    }
-    template = deployed if isinstance(deployed, Mapping) else json.loads(deployed)
-    return Stack(name, proposed, template, moved, stack["StackStatus"])
-
-
-def _values(aws: Any, paths: tuple[str, ...]) -> dict[str, str]:
-    if not paths:
-        return {}
-    found = aws.call("ssm", "GetParameters", Names=sorted(set(paths)))["Parameters"]
-    return {parameter["Name"]: parameter["Value"] for parameter in found}

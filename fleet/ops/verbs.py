@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich.console import Group
 from rich.live import Live
 
 from fleet.errors import UserError
 from fleet.ops import ask as asking
 from fleet.ops import commands, observe, pin_ami, preflight, render, status
 from fleet.ops.checks import Ground
-from fleet.ops.context import EXIT_ATTENTION, Operator, json_option, pass_operator
+from fleet.ops.context import EXIT_ATTENTION, Operator, folder, json_option, pass_operator
+from fleet.ops.errors import OperatorError
 
 
 def print_json(value: Any) -> None:
@@ -64,9 +66,13 @@ def status_command(operator: Operator, watch: bool, as_json: bool) -> None:
     found = _look(operator)
     if watch:
         with Live(render.status(found), console=render.console(), screen=False) as live:
-            while True:  # until interrupted
+            while True:  # until interrupted; a look that fails is shown beside the last that did not
                 time.sleep(WATCH_SECONDS)
-                live.update(render.status(_look(operator)), refresh=True)
+                try:
+                    shown: Any = render.status(_look(operator))
+                except OperatorError as error:
+                    shown = Group(render.status(found), f"{datetime.now(UTC):%H:%M:%S} {error}")
+                live.update(shown, refresh=True)
     if as_json:
         print_json({**dataclasses.asdict(found), "serving": found.serving, "agreed": found.lever.agreed})
     else:
@@ -130,6 +136,8 @@ def _button(name: str) -> click.Command:
     @json_option
     @pass_operator
     def button(operator: Operator, why: str, yes: bool, as_json: bool) -> None:
+        if not why.strip():
+            raise UserError(f"{name}: --why is blank; allowed: a reason in words, for whoever reads the log later")
         fleet = operator.settings.fleet_name
         who = commands.caller(operator.aws)
         if not yes:
@@ -164,12 +172,16 @@ def review_command(operator: Operator, assembly: Path, out: Path | None, as_json
     Compares the synthesized templates with the deployed ones: what changes, does it roll boxes (and launch-first), is
     anything destructive. Reads stacks and their inputs, nothing else.
     """
-    from fleet.ops import review  # loads CloudFormation's schemas: seconds that no other command should pay
+    if out is not None:
+        folder("review", out.parent)
+    from fleet.ops import (
+        deployed_stacks,
+        review,
+    )  # loads CloudFormation's schemas: seconds that no other command should pay
 
-    result = review.review(review.observed(operator.aws, review.synthesized(assembly)))
+    result = review.review(deployed_stacks.observed(operator.aws, deployed_stacks.synthesized(assembly)))
     text = review.markdown(result)
     if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
         out.write_text(text, encoding="utf-8")
     if as_json:
         print_json(dataclasses.asdict(result))

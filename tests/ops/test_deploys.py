@@ -18,10 +18,12 @@ from fleet.drills.cloud import SimulatedCloud
 from fleet.embedded import EmbeddedError, assembly, policies
 from fleet.embedded.deployed import Deployed
 from fleet.events import Event
+from fleet.ops import deployed_stacks
 from fleet.ops import review as comparison
 from fleet.settings import Settings
 from lambdas.watchdog import handler
 from tests.drills.by_hand import HOUR, START, exact, market
+from tests.synth import ROOT
 
 WATCHDOG_STATE = {"spot-armed": 0, "on-demand-failover": 100, "on-demand-pinned": 100}
 
@@ -168,7 +170,7 @@ def test_the_review_after_a_flip_says_that_the_next_deploy_carries_the_lever(ans
         "cloudformation GetTemplate": {"TemplateBody": template},
         "ssm GetParameters": {"Parameters": [{"Name": "/llm/lever", "Value": "100"}]},
     }
-    result = comparison.review(comparison.observed(aws, {"llm-group": template}))
+    result = comparison.review(deployed_stacks.observed(aws, {"llm-group": template}))
     assert result.notes == ("llm-group: Lever moved 0 -> 100 since the last deploy; the next one carries it",)
     assert result.rolls == ()
 
@@ -179,7 +181,7 @@ def test_the_review_needs_no_more_than_the_review_role_grants_and_the_role_no_mo
     cloudformation, iam = live.aws.client("cloudformation"), live.aws.client("iam")
     cloudformation.create_stack(
         StackName="review-role",
-        TemplateBody=Path(".github/review-role.yaml").read_text(),
+        TemplateBody=(ROOT / ".github/review-role.yaml").read_text(),
         Capabilities=["CAPABILITY_IAM"],
         Parameters=[
             {"ParameterKey": "Repository", "ParameterValue": "someone/fleet"},

@@ -1,0 +1,36 @@
+"""What the command line adds to what it calls: a watch that outlives a throttle, a question answered with no."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from fleet.cli import main
+from fleet.ops import verbs
+from fleet.ops.errors import ThrottledError
+
+
+def test_a_watch_shows_a_look_that_failed_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    throttled = ThrottledError("lambda GetFunctionConfiguration was throttled", "wait a minute")
+    looks = iter(["first look", throttled, "third look", KeyboardInterrupt()])
+
+    def look(_: Any) -> Any:
+        found = next(looks)
+        if isinstance(found, BaseException):
+            raise found
+        return SimpleNamespace(text=found, problems=())
+
+    monkeypatch.setattr(verbs, "_look", look)
+    monkeypatch.setattr(verbs, "WATCH_SECONDS", 0)
+    monkeypatch.setattr(verbs.render, "status", lambda found: found.text)
+    done = CliRunner().invoke(main, ["status", "--watch"])
+    assert next(looks, None) is None  # it looked until it was interrupted
+    assert "Traceback" not in done.output
+
+
+def test_a_question_answered_with_no_is_the_users_and_does_nothing(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["game-day", "--live", "--out", str(tmp_path)], input="n\n")
+    assert done.exit_code == 2
+    assert done.stderr.endswith("fleetctl: nothing was done\n")
