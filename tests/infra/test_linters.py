@@ -13,7 +13,7 @@ from app import build
 from fleet import validation
 from stacks.room import Room
 from tests.conftest import OTHER_SETTINGS
-from tests.synth import ROOT
+from tests.synth import CDK_JSON, ROOT
 
 # Findings of cfn-lint that stay, and why.
 CFN_LINT_ACCEPTED = {
@@ -36,13 +36,19 @@ def test_cfn_lint_finds_nothing_unexplained(assembly: Path, other_assembly: Path
     assert {finding["Rule"]["Id"] for finding in findings} == set(CFN_LINT_ACCEPTED)
 
 
+def test_cfn_lint_finds_nothing_in_the_review_role() -> None:
+    run = subprocess.run(["cfn-lint", ROOT / ".github/review-role.yaml"], capture_output=True, text=True, check=False)
+    assert run.stdout == ""
+    assert run.returncode == 0
+
+
 def test_cdk_validation_finds_nothing_unexplained(assembly: Path) -> None:
     assert not findings_in(assembly)
 
 
 @pytest.mark.parametrize("changes", [{}, OTHER_SETTINGS], ids=["default", "other"])
 def test_cdk_nag_finds_nothing_unexplained(changes: dict[str, Any], tmp_path: Path) -> None:
-    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    context = json.loads(CDK_JSON.read_text())["context"]
     settings = validation.check({**context.pop("fleet"), **changes})
     app = cdk.App(outdir=str(tmp_path), context=context, builtin_cloud_formation_validation=False)
     build(app, settings)
@@ -83,7 +89,7 @@ def flat(value: Any) -> str:
 
 
 def test_wildcard_without_a_reason_is_refused_at_synth() -> None:
-    settings = validation.load(ROOT / "cdk.json")
+    settings = validation.load(CDK_JSON)
     room = Room(cdk.App(), "network", settings)
     with pytest.raises(ValueError, match="a reason for each wildcard"):
         room.allow("s3:GetObject", on="arn:aws:s3:::bucket/*")

@@ -1,11 +1,16 @@
 """The pull request's comment: what changes, does it roll boxes and how, what is lost."""
 
 import copy
+import os
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from fleet.ops.review import Action, Stack, markdown, review
+from fleet.ops.review import MARKER, Action, Stack, markdown, review
+from tests.synth import ROOT
 
 GROUP_TEMPLATE: dict[str, Any] = {
     "Parameters": {
@@ -151,3 +156,46 @@ def test_a_new_stack_only_adds() -> None:
 def test_a_stack_in_the_middle_of_a_deploy_is_noted() -> None:
     stack = Stack("llm-group", GROUP_TEMPLATE, GROUP_TEMPLATE, status="UPDATE_IN_PROGRESS")
     assert "a deploy is under way" in review((stack,)).notes[0]
+
+
+GH = """#!/bin/bash
+printf '%s\\n' "$*" >> "$CALLS"
+[[ "$*" != *--jq* ]] || printf '%s' "$OWN"
+"""
+
+
+@pytest.mark.parametrize(
+    ("own", "does"),
+    [
+        ("", "pr comment 7 --repo owner/name --body-file review.md"),
+        ("41\n42\n", "api --method PATCH repos/owner/name/issues/comments/41 --field body=@review.md"),
+    ],
+)
+def test_the_workflow_edits_its_own_comment_by_the_marker_and_no_other(tmp_path: Path, own: str, does: str) -> None:
+    jobs = yaml.safe_load((ROOT / ".github/workflows/pull-request.yml").read_text())["jobs"]
+    (script,) = [step["run"] for step in jobs["comment"]["steps"] if "run" in step]
+    gh, calls = tmp_path / "gh", tmp_path / "calls"
+    gh.write_text(GH)
+    gh.chmod(0o755)
+    environment = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "CALLS": str(calls),
+        "OWN": own,
+        "PULL_REQUEST": "7",
+        "REPOSITORY": "owner/name",
+    }
+    subprocess.run(["bash", "-e", "-o", "pipefail", "-c", script], env=environment, check=True)
+    asked, done = calls.read_text().splitlines()
+    assert f'startswith("{MARKER}")' in asked
+    assert done == does
+
+
+def test_every_wildcard_of_the_review_role_says_why() -> None:
+    lines = (ROOT / ".github/review-role.yaml").read_text().splitlines()
+    wildcards = [
+        number
+        for number, line in enumerate(lines)
+        if line.lstrip(" -").startswith(("Resource: !Sub arn", "!Sub arn")) and "*" in line
+    ]
+    assert len(wildcards) == 3
+    assert all(lines[number - 1].strip().startswith("# Wildcard: ") for number in wildcards)
