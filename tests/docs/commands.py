@@ -1,5 +1,6 @@
-"""Every command that README and docs show: out of fenced blocks and out of inline code."""
+"""Every command that README and docs show, in fenced blocks and inline, and that our own messages tell to run."""
 
+import ast
 import re
 import shlex
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PROGRAMS = ("make", "fleetctl", "aws", "cdk", "source", "git")
 FENCE = re.compile(r"^```[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FILLED = "1"  # stands for whatever a message fills in
+BARE = re.compile(r"\baws [a-z0-9-]+ [a-z0-9-]+ --[^;`]*")  # an AWS command in a message, without marks
 INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 
 
@@ -33,6 +36,32 @@ def shown() -> list[Shown]:
         for words in _commands(line)
     ]
     return list(dict.fromkeys(found))
+
+
+def told() -> list[Shown]:
+    """Every command that a message of ours tells the reader to run: remedies, errors, help."""
+    return list(
+        dict.fromkeys(
+            Shown(str(path.relative_to(ROOT)), words)
+            for folder in ("fleet", "stacks", "lambdas")
+            for path in sorted((ROOT / folder).rglob("*.py"))
+            for text in _texts(ast.parse(path.read_text(encoding="utf-8")))
+            for code in [*INLINE.findall(text), *BARE.findall(INLINE.sub("", text))]
+            for words in _commands(code)
+            if len(words) > 1
+        )
+    )
+
+
+def _texts(tree: ast.AST) -> Iterator[str]:
+    """String literals, each whole; what an f-string fills in is a placeholder."""
+    filled = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
+    parts = {id(part) for node in filled for part in node.values}
+    for node in filled:
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else FILLED for part in node.values)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
+            yield node.value
 
 
 def _lines(text: str) -> Iterator[str]:

@@ -2,9 +2,11 @@
 own runs it, as a dry run where it is a make verb whose run is another test.
 """
 
+import os
 import re
 import shlex
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ from click.testing import CliRunner
 
 from fleet import names
 from fleet.cli import main
+from fleet.drills.arguments import scene_of
 from fleet.embedded.deployed import Deployed
-from tests.docs.commands import ROOT, Shown, shown
+from tests.docs.commands import FENCE, ROOT, Shown, shown, told
 
 SHOWN = shown()
+TOLD = told()
 # fleetctl's verbs that another test runs whole; here their arguments are parsed.
 RUN_ELSEWHERE = {
     "game-day": "tests/ops/test_game_day.py",
@@ -33,11 +37,13 @@ ONLY_CHECKED = {"start-session", "request-service-quota-increase", "continue-upd
 ELSEWHERE = {
     ("aws", "sso", "login"),
     ("aws", "s3", "cp"),
-}  # a person's browser; the peer that tests/box measures against
+    ("aws", "s3api", "delete-objects"),
+    ("aws", "s3api", "delete-bucket"),
+}  # a person's browser; the peer that tests/box measures against; the teardown page, run whole below
 
 
-def of(program: str) -> list[Shown]:
-    return [command for command in SHOWN if command.words[0] == program]
+def of(program: str, commands: list[Shown] = SHOWN) -> list[Shown]:
+    return [command for command in commands if command.words[0] == program]
 
 
 def test_the_docs_show_commands_of_every_kind() -> None:
@@ -47,12 +53,71 @@ def test_the_docs_show_commands_of_every_kind() -> None:
 
 def test_every_make_verb_that_is_shown_exists_and_is_named_in_the_help() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    verbs = {word for command in of("make") for word in command.words[1:] if "=" not in word}
+    verbs = {word for command in of("make", [*SHOWN, *TOLD]) for word in command.words[1:] if "=" not in word}
     assert len(verbs) > 6
     for verb in verbs:
         assert re.search(rf"^{re.escape(verb)}:.*## ", makefile, re.MULTILINE), verb
     dry = subprocess.run(["make", "-n", *sorted(verbs)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert dry.returncode == 0, dry.stderr
+
+
+def test_every_fleetctl_command_that_a_message_tells_exists_with_its_options() -> None:
+    assert len(of("fleetctl", TOLD)) > 6
+    for command in of("fleetctl", TOLD):
+        verb = main.get_command(click.Context(main), command.words[1])
+        assert verb is not None, command
+        known = {option for parameter in verb.params for option in parameter.opts}
+        assert {word for word in command.words[2:] if word.startswith("--")} <= known, command
+
+
+def test_every_aws_command_that_a_message_tells_has_the_apis_own_parameters(live: Deployed) -> None:
+    assert len(of("aws", TOLD)) > 4
+    for command in of("aws", TOLD):
+        if command.words[:3] not in ELSEWHERE:
+            request(command, live)
+
+
+DRILLS = [
+    shlex.split(word[5:])
+    for command in of("make")
+    if "drill" in command.words
+    for word in command.words
+    if word[:5] == "ARGS="
+]
+
+
+@pytest.mark.parametrize("arguments", DRILLS, ids=" ".join)
+def test_every_drill_that_is_shown_is_understood(arguments: list[str], tmp_path: Path) -> None:
+    own = tmp_path / "my.market"
+    own.write_text((ROOT / "fleet/drills/markets/drought.market").read_text())
+    words = [str(own) if word == own.name else str(ROOT / word) if "/" in word else word for word in arguments]
+    command = main.get_command(click.Context(main), "drill")
+    assert command is not None
+    context = command.make_context("drill", words)
+    assert scene_of(context.params["what"], context.params)
+
+
+def test_the_docs_show_drills_with_arguments() -> None:
+    assert len(DRILLS) >= 4
+
+
+def test_the_teardown_page_empties_the_store_and_deletes_it(live: Deployed) -> None:
+    """The page's own shell, run by the real AWS CLI."""
+    bucket = live.output("store", names.OUTPUT_BUCKET)
+    s3 = live.aws.client("s3")
+    for key in ("cache/blobs/sha256-1", live.settings.model.gguf.key):
+        s3.put_object(Bucket=bucket, Key=key, Body=b"again")
+    s3.delete_object(Bucket=bucket, Key="cache/blobs/sha256-1")
+    (script,) = [block for block in FENCE.findall((ROOT / "docs/teardown.md").read_text()) if "delete-bucket" in block]
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script.replace("BUCKET", bucket)],
+        env={**os.environ, **live.aws.environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert bucket not in [found["Name"] for found in s3.list_buckets()["Buckets"]]
 
 
 @pytest.mark.parametrize("command", of("fleetctl"), ids=str)
@@ -92,16 +157,22 @@ def test_every_aws_command_that_is_shown_is_one(live: Deployed) -> None:
     for command in of("aws"):
         if command.words[:3] in ELSEWHERE:
             continue
-        service, operation, *rest = command.words[1:]
-        client = live.aws.client({"s3api": "s3"}.get(service, service))
-        methods = {xform_name(name, "-"): method for method, name in client.meta.method_to_api_mapping.items()}
-        assert operation in methods, command
-        model = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[methods[operation]])
-        arguments = parsed(rest, model.input_shape, live)
-        missing = set(model.input_shape.required_members) - arguments.keys()
-        assert not missing, f"{command}: {missing}"
-        if operation not in ONLY_CHECKED:
-            getattr(client, methods[operation])(**arguments)
+        call, arguments = request(command, live)
+        if command.words[2] not in ONLY_CHECKED:
+            call(**arguments)
+
+
+def request(command: Shown, live: Deployed) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The API call that an AWS CLI command is, with its parameters as the service's model has them."""
+    service, operation, *rest = command.words[1:]
+    client = live.aws.client({"s3api": "s3"}.get(service, service))
+    methods = {xform_name(name, "-"): method for method, name in client.meta.method_to_api_mapping.items()}
+    assert operation in methods, command
+    model = client.meta.service_model.operation_model(client.meta.method_to_api_mapping[methods[operation]])
+    arguments = parsed(rest, model.input_shape, live) if model.input_shape else {}
+    missing = set(model.input_shape.required_members if model.input_shape else ()) - arguments.keys()
+    assert not missing, f"{command}: {missing}"
+    return getattr(client, methods[operation]), arguments
 
 
 def parsed(words: list[str], shape: Any, live: Deployed) -> dict[str, Any]:
@@ -115,7 +186,7 @@ def parsed(words: list[str], shape: Any, live: Deployed) -> dict[str, Any]:
         else:
             flags[-1].append(word)
     for flag, *values in flags:
-        if flag == "region":
+        if flag in ("region", "query"):  # the CLI's own
             continue
         assert flag in members, f"--{flag}: known are {sorted(members)}"
         name, member = members[flag]
