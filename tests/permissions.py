@@ -16,7 +16,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from fleet.embedded import ACCOUNT, REGION
+from fleet.embedded import ACCOUNT, REGION, policies
 from fleet.embedded.deployed import Deployed
 
 ROLES_FILE = "roles-{process}.json"  # each worker deploys a fleet of its own, with names of its own
@@ -69,8 +69,13 @@ class Role:
     def grants(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """(action, its statement), one by one."""
         for statement in self.statements:
-            for action in _listed(statement["Action"]):
-                yield action, statement
+            if statement["Effect"] == "Allow":
+                for action in _listed(statement["Action"]):
+                    yield action, statement
+
+    def denies(self, call: dict[str, Any]) -> bool:
+        """Whether a Deny is about this call, whatever else grants it."""
+        return any(statement["Effect"] == "Deny" and _covers(statement, call) for statement in self.statements)
 
 
 def save_roles(fleet: Deployed, folder: Path) -> None:
@@ -108,9 +113,8 @@ def findings(roles: Iterable[Role], calls: Iterable[dict[str, Any]]) -> list[str
         if role is None:
             continue
         action = _action(call)
-        matching = [statement for granted, statement in role.grants() if fnmatchcase(action, granted)]
-        matching = [statement for statement in matching if _covers(statement, call)]
-        if not matching:
+        matching = [statement for _, statement in role.grants() if _covers(statement, call)]
+        if not matching or role.denies(call):
             found.add(f"call without a grant: {role.logical_id} {action} on {json.dumps(call['resources'])}")
         used |= {(role.name, action, json.dumps(statement)) for statement in matching}
     excused: set[tuple[str, str, str]] = set()
@@ -147,12 +151,13 @@ def _action(call: dict[str, Any]) -> str:
 
 
 def _covers(statement: dict[str, Any], call: dict[str, Any]) -> bool:
-    """Whether the statement's resources and the conditions that a log line can answer include this call."""
-    wanted = statement.get("Condition", {}).get("StringEquals", {}).get("cloudwatch:namespace")
-    if wanted is not None and call["resources"].get("Namespace") not in _listed(wanted):
-        return False
-    patterns = _listed(statement["Resource"])
-    return all(any(fnmatchcase(arn, pattern) for pattern in patterns) for arn in _arns(call))
+    """Whether a statement is about this call. A condition on what its log line does not tell does not hold."""
+    resources = call["resources"]
+    context = {f"aws:ResourceTag/{key}": [value] for key, value in resources.get("ResourceTags", {}).items()}
+    for key, told in (("cloudwatch:namespace", "Namespace"), ("aws:TagKeys", "TagKeys")):
+        if told in resources:
+            context[key] = _listed(resources[told])
+    return all(policies.applies(statement, _action(call), arn, context) for arn in _arns(call) or ["*"])
 
 
 def _arns(call: dict[str, Any]) -> list[str]:
@@ -172,6 +177,12 @@ def _arns(call: dict[str, Any]) -> list[str]:
             return [f"arn:aws:autoscaling:{here}:autoScalingGroup:0:autoScalingGroupName/{group}"]
         case "cloudformation":
             return [f"arn:aws:cloudformation:{here}:stack/{resources['StackName']}/0"]
+        case "elasticloadbalancing" if call["action"] in ("RegisterTargets", "DeregisterTargets"):
+            return [resources["TargetGroupArn"]]
+        case "ec2" if "Resources" in resources:
+            return [f"arn:aws:ec2:{here}:instance/{name}" for name in resources["Resources"]]
+        case "cloudwatch" if "AlarmNames" in resources:
+            return [f"arn:aws:cloudwatch:{here}:alarm:{name}" for name in resources["AlarmNames"]]
         case "logs" if "logGroupName" in resources:
             stream = resources.get("logStreamName", "")
             return [f"arn:aws:logs:{here}:log-group:{resources['logGroupName']}:log-stream:{stream}"]
@@ -192,6 +203,7 @@ def read(roles_file: Path) -> tuple[list[Role], list[dict[str, Any]]]:
     roles = [Role(**item) for item in raw["roles"]]
     box = next(role for role in roles if role.logical_id.startswith(BOX_ROLE))
     assets = [resource for _, statement in box.grants() for resource in _listed(statement["Resource"])]
+    targets = next(s["Resource"] for action, s in box.grants() if action.endswith(":RegisterTargets"))
     bundle = next(resource for resource in assets if "-assets-" in resource).removeprefix("arn:aws:s3:::").split("/", 1)
     calls = []
     for log in sorted(folder.glob("*.jsonl")):
@@ -200,6 +212,8 @@ def read(roles_file: Path) -> tuple[list[Role], list[dict[str, Any]]]:
                 line = line.replace(STANDS_FOR_BOX, box.name).replace(BOX_BUCKET, raw["bucket"])
                 line = re.sub(rf"\b{BOX_FLEET}\b", raw["fleet"], line)
             call = json.loads(line)
+            if f":targetgroup/{raw['fleet']}/" in call["resources"].get("TargetGroupArn", ""):
+                call["resources"]["TargetGroupArn"] = targets
             if call["resources"].get("Key") == BOX_BUNDLE:  # deployed, it is an asset of the stack
                 call["resources"].update(Bucket=bundle[0], Key=bundle[1])
             calls.append(call)

@@ -14,7 +14,7 @@ from typing import Any
 
 from moto.core.exceptions import ServiceException
 
-from fleet.embedded import control, credentials
+from fleet.embedded import control, credentials, owners
 from fleet.embedded.calls import Call, parse
 from fleet.embedded.missing import OPERATIONS, ApiError, Operation
 
@@ -34,14 +34,16 @@ class Gateway:
         if environ["PATH_INFO"].startswith(control.PREFIX):
             return control.respond(environ, start_response)
         call = parse(environ)
-        status, headers, body = self._answer(call, environ)
+        resources = call.resources() if call else {}
+        status, headers, body = self._answer(call, environ, resources)
         if call is not None:
-            self._write(call, status, body)
+            self._write(call, resources, status, body)
         start_response(status, headers)
         return [body]
 
-    def _answer(self, call: Call | None, environ: dict[str, Any]) -> Answer:
+    def _answer(self, call: Call | None, environ: dict[str, Any], resources: dict[str, Any]) -> Answer:
         try:
+            resources |= owners.facts(call) if call else {}  # before the answer, which may end what it names
             fault = control.take_fault(call) if call else None
             function = OPERATIONS.get((call.service, call.operation)) if call else None
             if call is None or (fault is None and function is None):
@@ -64,13 +66,13 @@ class Gateway:
             getattr(chunks, "close", lambda: None)()
         return answer[0], answer[1], body
 
-    def _write(self, call: Call, status: str, body: bytes) -> None:
+    def _write(self, call: Call, resources: dict[str, Any], status: str, body: bytes) -> None:
         line: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "principal": credentials.principal(call),
             "service": call.service,
             "action": call.operation,
-            "resources": call.resources(),
+            "resources": resources,
             "status": int(status.split()[0]),
         }
         if line["status"] >= 400:

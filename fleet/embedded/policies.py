@@ -14,11 +14,12 @@ Context = Mapping[str, list[str]]
 
 def allowed(statements: Iterable[Statement], action: str, resource: str, context: Context) -> bool:
     """Whether the statements allow `action` on `resource`."""
-    applying = [s["Effect"] for s in statements if _applies(s, action, resource, context)]
+    applying = [s["Effect"] for s in statements if applies(s, action, resource, context)]
     return "Allow" in applying and "Deny" not in applying
 
 
-def _applies(statement: Statement, action: str, resource: str, context: Context) -> bool:
+def applies(statement: Statement, action: str, resource: str, context: Context) -> bool:
+    """Whether a statement, Allow or Deny, is about this call."""
     return (
         any(fnmatchcase(action.lower(), pattern.lower()) for pattern in _list(statement["Action"]))
         and any(fnmatchcase(resource, pattern) for pattern in _list(statement.get("Resource", "*")))

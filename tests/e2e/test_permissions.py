@@ -16,7 +16,7 @@ def no_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def role(*actions: str, resource: str = GROUP, **more: Any) -> Role:
-    return Role("r-1", "WatchdogRole", [{"Action": list(actions), "Resource": resource, **more}])
+    return Role("r-1", "WatchdogRole", [{"Effect": "Allow", "Action": list(actions), "Resource": resource, **more}])
 
 
 def call(service: str, action: str, **resources: Any) -> dict[str, Any]:
@@ -78,3 +78,57 @@ def test_grant_may_be_called_in_any_deployment_but_every_call_is_granted_in_its_
     )
     assert permissions.combined([[unused], [foreign]]) == [foreign]
     assert permissions.combined([[unused], [unused.replace("-1", "-2")]]) == [unused, unused.replace("-1", "-2")]
+
+
+def test_a_deny_is_no_grant_and_takes_one_away() -> None:
+    holder = role("autoscaling:SuspendProcesses")
+    (found,) = findings([role("autoscaling:SuspendProcesses", Effect="Deny")], [SUSPEND])
+    assert found.startswith("call without a grant")
+    denied = Role(
+        "r-1", "WatchdogRole", [*holder.statements, {"Effect": "Deny", "Action": "autoscaling:*", "Resource": "*"}]
+    )
+    (found,) = findings([denied], [SUSPEND])
+    assert found.startswith("call without a grant")
+
+
+def test_targets_of_another_group_than_granted_are_found() -> None:
+    holder = role("elasticloadbalancing:RegisterTargets", resource="arn:tg/own")
+    own, other = (
+        call("elasticloadbalancing", "RegisterTargets", TargetGroupArn=f"arn:tg/{name}") for name in ("own", "other")
+    )
+    assert findings([holder], [own]) == []
+    (found,) = findings([holder], [own, other])
+    assert "arn:tg/other" in found
+
+
+def test_an_instance_of_another_group_than_granted_is_found() -> None:
+    holder = role("autoscaling:TerminateInstanceInAutoScalingGroup")
+    own, other = (
+        call("autoscaling", "TerminateInstanceInAutoScalingGroup", InstanceId="i-1", AutoScalingGroupName=name)
+        for name in ("llm-gpu", "other-gpu")
+    )
+    assert findings([holder], [own]) == []
+    assert len(findings([holder], [own, other])) == 1
+    nowhere = call("autoscaling", "TerminateInstanceInAutoScalingGroup", InstanceId="i-1")
+    assert len(findings([holder], [own, nowhere])) == 1
+
+
+def test_tags_that_the_conditions_do_not_admit_are_found() -> None:
+    conditions = {
+        "StringEquals": {"aws:ResourceTag/fleet:name": "llm"},
+        "ForAllValues:StringEquals": {"aws:TagKeys": ["fleet:boot"]},
+    }
+    holder = role("ec2:CreateTags", resource="arn:aws:ec2:us-east-2:123456789012:instance/*", Condition=conditions)
+
+    def tags(fleet: str, *keys: str) -> dict[str, Any]:
+        return call("ec2", "CreateTags", Resources=["i-1"], TagKeys=list(keys), ResourceTags={"fleet:name": fleet})
+
+    own = tags("llm", "fleet:boot")
+    assert findings([holder], [own]) == []
+    assert len(findings([holder], [own, tags("other", "fleet:boot")])) == 1
+    assert len(findings([holder], [own, tags("llm", "fleet:boot", "fleet:name")])) == 1
+
+
+def test_a_condition_that_no_log_line_can_answer_does_not_hold() -> None:
+    holder = role("autoscaling:SuspendProcesses", Condition={"StringEquals": {"aws:PrincipalTag/team": "x"}})
+    assert any(found.startswith("call without a grant") for found in findings([holder], [SUSPEND]))

@@ -113,7 +113,7 @@ def test_pin_moves_the_lever_and_the_mail_says_who_and_why(live: Deployed, fleet
 
 def test_a_button_asks_first_and_a_no_changes_nothing(live: Deployed, fleetctl: Fleetctl) -> None:
     done = fleetctl("pin", "--why", "x", input="n\n")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "moves the fleet to on-demand" in done.output
     assert live.decisions() == []
     assert fleetctl("pin", "--why", "x", input="y\n").exit_code == 0
