@@ -15,6 +15,7 @@ MODE_OF_LEVER = {0: "spot-armed", 100: "on-demand-failover"}
 # A decision's record tells the mode after it: by action, the mode that it was taken in.
 MODE_BEFORE = {
     "failover": "spot-armed",
+    "bridged": "spot-armed",
     "re-arm": "on-demand-failover",
     "gave-up": "on-demand-failover",
     "armed": "on-demand-pinned",
