@@ -81,7 +81,7 @@ def test_every_kind_and_field_of_a_log_is_documented() -> None:
 
 def told_by_the_demo() -> Iterator[tuple[str, str]]:
     """(kind, field) of every line that its acts write."""
-    for path in Path("fleet/demo").glob("*.py"):
+    for path in Path(__file__).parents[2].joinpath("fleet/demo").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("log.add"):
                 kind = ast.literal_eval(node.args[1])
