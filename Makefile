@@ -12,7 +12,7 @@ export CDK_DISABLE_VERSION_CHECK := 1
 
 DEPLOY := $(VENV)/.deploy-ready node_modules/.ready
 DEV := $(VENV)/.dev-ready node_modules/.ready
-REQUESTS := build/requests
+REQUESTS := $(CURDIR)/build/requests
 ARGS :=
 
 help: ## list the verbs
