@@ -353,10 +353,8 @@ def test_no_call_is_begun_that_could_outlast_the_function(stubs: Stubs, remainin
 
 
 def test_slowest_call_and_the_report_fit_into_the_reserve_and_the_reserve_into_the_timeout() -> None:
-    from stacks.watchdog import TIMEOUT_SECONDS
-
     slowest = (aws.CONNECT_SECONDS + aws.READ_SECONDS) * aws.ATTEMPTS + 1  # one pause between two attempts
-    assert slowest < RESERVE_SECONDS < TIMEOUT_SECONDS / 2
+    assert slowest < RESERVE_SECONDS < names.WATCHDOG_TIMEOUT_SECONDS / 2
 
 
 def test_error_without_a_message_is_still_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
