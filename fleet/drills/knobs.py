@@ -46,7 +46,8 @@ class _Turner:
         elif self._supply_since is None:
             self._supply_since = now
         calm = self._supply_since is not None and now - self._supply_since >= self._return_seconds
-        serves = any(box.healthy for box in cloud.autoscaling.boxes.values())
+        # in service: a group that is flipped while its box is held finds no box of the wrong kind to replace
+        serves = any(box.healthy and box.lifecycle == "InService" for box in cloud.autoscaling.boxes.values())
         if calm and serves and cloud.autoscaling.percentage == 100:
             self._move(0)
         cloud.clock.after(LOOK_SECONDS, self.look)
