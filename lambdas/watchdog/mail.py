@@ -91,6 +91,7 @@ def compose(transition: Transition, settings: Settings) -> tuple[str, str]:
         f"Why: {transition.why}",
         f"Cost: {_cost(settings, spot=text.spot)}",
         f"What you may do: {text.reader}",
+        f"More: docs/runbook/mail-{transition.kind}.md",
     ]
     return f"[{settings.fleet_name}] {text.subject}", "\n".join(body) + "\n"
 

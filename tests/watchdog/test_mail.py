@@ -30,6 +30,7 @@ def test_mail_has_its_four_parts_and_a_subject_that_sns_takes(kind: Kind) -> Non
     assert "Why: the numbers" in text
     assert "\nCost: " in text
     assert "\nWhat you may do: " in text
+    assert text.endswith(f"\nMore: docs/runbook/mail-{kind}.md\n")
 
 
 def test_failover_names_both_prices_per_day() -> None:
