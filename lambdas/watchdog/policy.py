@@ -197,6 +197,8 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
     if signal.box in state.evidence.noticed:
         return noted  # a reclaim, and no fault of the boot
     if signal.abandoned:
+        if state.since and at <= state.since:
+            return noted  # told again, from before a failover or an operator's arm: counted, or forgiven
         known = {**dict(state.abandoned), signal.box: at}
         new = replace(state, abandoned=tuple(sorted(known.items(), key=lambda item: item[1])[-limit:]))
         if new == state:
@@ -227,7 +229,7 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
     if state.armed:
         if not stopped:
             return Decision(Action.NOTHING, "a re-arm is under way" if state.rearm_from else f"already {state.mode}")
-        return transition(replace(state, abandoned=()), Kind.ARMED, now, _by(signal))
+        return transition(replace(state, since=now, abandoned=()), Kind.ARMED, now, _by(signal))
     if state.mode is Mode.FAILOVER and not (stopped or state.failovers or state.cooldown_from):
         return Decision(Action.NOTHING, "armed already: the next good scores re-arm")
     new = replace(

@@ -60,6 +60,21 @@ def test_late_news_of_an_abandoned_launch_does_not_count_after_one_that_served(a
     assert bool(cloud.parsed.abandoned) is counted
 
 
+@pytest.mark.parametrize(("at", "counted"), [(999, True), (1000, False)])
+def test_launch_abandoned_before_the_mode_began_does_not_count_when_it_is_told_again(at: int, counted: bool) -> None:
+    cloud = StillCloud(state=State(Mode.ARMED, since=ago(1000)).dumps())
+    abandon(cloud, 1, at=at)
+    assert bool(cloud.parsed.abandoned) is counted
+
+
+def test_launches_that_an_operator_has_forgiven_stay_forgiven_when_they_are_told_again() -> None:
+    cloud = in_a_boot_loop()
+    wake(cloud, {"command": "arm", "who": "me", "why": "mended"})
+    assert cloud.parsed.since == NOW
+    assert abandon(cloud, 3) == "recorded"
+    assert cloud.parsed.abandoned == ()
+
+
 def test_boot_loop_already_stopped_only_records() -> None:
     cloud = in_a_boot_loop()
     abandon(cloud, 4)
