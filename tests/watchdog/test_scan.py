@@ -328,6 +328,13 @@ def test_one_bad_score_breaks_the_streak() -> None:
     assert wake(cloud, "scan")["reason"] == "score 2 in use2-az1 (3 needed), streak 0 of 2"
 
 
+def test_zone_that_ec2_does_not_list_leaves_the_scores_of_the_others() -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
+    cloud.live_group = replace(cloud.live_group, zones=("us-east-2b", "us-east-2z"))
+    cloud.scored = {"use2-az2": 2}
+    assert wake(cloud, "scan")["reason"] == "score 2 in use2-az2 (3 needed), streak 0 of 2"
+
+
 def test_no_score_for_the_groups_zones_is_no_good_score() -> None:
     cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
     cloud.scored = {"use2-az3": 9}
