@@ -200,7 +200,7 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
         if state.since and at <= state.since:
             return noted  # told again, from before a failover or an operator's arm: counted, or forgiven
         known = {**dict(state.abandoned), signal.box: at}
-        new = replace(state, abandoned=tuple(sorted(known.items(), key=lambda item: item[1])[-limit:]))
+        new = replace(state, abandoned=tuple(sorted(known.items(), key=lambda item: (item[1], item[0]))[-limit:]))
         if new == state:
             return noted
         if len(new.abandoned) >= limit and "Launch" not in group.suspended:

@@ -232,6 +232,16 @@ def test_launches_abandoned_before_any_served_count() -> None:
     assert [box for box, _ in cloud.parsed.abandoned] == ["i-01"]
 
 
+def test_forgotten_launch_of_the_same_second_as_a_known_one_stays_forgotten_when_it_is_told_again() -> None:
+    cloud = StillCloud()
+    for number, at in ((1, 900), (2, 900), (3, 800), (4, 700), (5, 600), (6, 500)):
+        abandon(cloud, number, at=at)
+    before = cloud.state
+    assert [box for box, _ in cloud.parsed.abandoned] == ["i-02", "i-03", "i-04", "i-05", "i-06"]
+    abandon(cloud, 1, at=900)
+    assert cloud.state == before
+
+
 def test_oldest_abandoned_launches_are_forgotten_first_whatever_their_names_and_order() -> None:
     cloud = StillCloud(live_alarm=Alarm("OK", ago(10)))
     cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance", "Launch"}))
