@@ -119,7 +119,7 @@ class Fleet(RuleBasedStateMachine):
         self.twice: set[tuple[str, str]] = set()  # mails that a fault may have kept from being written down
         self.mails_dropped = False
         self.told: list[dict[str, Any]] = []  # events, in the order of their first delivery
-        self.heard: set[str] = set()  # boxes whose notice was handled
+        self.heard: set[str] = set()  # boxes whose notice was handled while it was known whose they are
         self.command = ""
         self.state_now = loads(self.cloud.parameters()[0])
 
@@ -190,7 +190,9 @@ class Fleet(RuleBasedStateMachine):
             self._note_mail_fault(faults_before, mails_before)
             raise
         struck = self._note_mail_fault(faults_before, mails_before)
-        if payload.get("detail-type") == "EC2 Spot Instance Interruption Warning":
+        # a notice so late that its box is gone, and so early that its launch is not yet told as abandoned, is a stranger's
+        ours = record["action"] != "ignored"
+        if ours and payload.get("detail-type") == "EC2 Spot Instance Interruption Warning":
             self.heard.add(payload["detail"]["instance-id"])
         if "detail-type" in payload and payload not in self.told:
             self.told.append(payload)
