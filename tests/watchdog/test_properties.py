@@ -190,7 +190,7 @@ class Fleet(RuleBasedStateMachine):
             self._note_mail_fault(faults_before, mails_before)
             raise
         struck = self._note_mail_fault(faults_before, mails_before)
-        # a notice so late that its box is gone, and so early that its launch is not yet told as abandoned, is a stranger's
+        # a notice that comes after its box has gone and before its launch is told as abandoned is a stranger's
         ours = record["action"] != "ignored"
         if ours and payload.get("detail-type") == "EC2 Spot Instance Interruption Warning":
             self.heard.add(payload["detail"]["instance-id"])
