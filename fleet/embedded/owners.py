@@ -2,21 +2,22 @@
 
 from typing import Any
 
-from moto.autoscaling.models import autoscaling_backends
 from moto.ec2.models import ec2_backends
 
 from fleet.embedded import ACCOUNT
 from fleet.embedded.calls import Call
+from fleet.embedded.group import activities
 
 
 def facts(call: Call) -> dict[str, Any]:
     """More of the log line's `resources`; nothing for most calls."""
     match call.service, call.operation:
         case "autoscaling", "TerminateInstanceInAutoScalingGroup":
-            box = call.parameters.get("InstanceId")
-            for group in list(autoscaling_backends[ACCOUNT][call.region].autoscaling_groups.values()):
-                if box in {state.instance.id for state in list(group.instance_states)}:
-                    return {"AutoScalingGroupName": group.name}
+            box = str(call.parameters.get("InstanceId"))
+            # The one that launched it, since a box repeats the call after it has left its group.
+            for group, launches in list(activities.items()):
+                if any(launch["Description"].endswith(f" {box}") for launch in list(launches)):
+                    return {"AutoScalingGroupName": group}
         case "ec2", "CreateTags":
             boxes = call.parameters.get("Resources", [])
             found = ec2_backends[ACCOUNT][call.region].describe_tags({"resource-id": boxes})

@@ -178,6 +178,17 @@ def test_held_box_enters_service_when_its_hook_is_completed(aws: embedded.Aws) -
         autoscaling.complete_lifecycle_action(**hook, LifecycleActionResult="CONTINUE")
 
 
+def test_log_names_the_group_of_an_instance_that_has_left_it(aws: embedded.Aws) -> None:
+    deploy(aws, template())
+    scaling, box = aws.client("autoscaling"), group(aws)["Instances"][0]["InstanceId"]
+    scaling.terminate_instance_in_auto_scaling_group(InstanceId=box, ShouldDecrementDesiredCapacity=False)
+    for gone in (box, "i-0123456789abcdef0"):
+        with pytest.raises(ClientError, match="Instance Id not found"):
+            scaling.terminate_instance_in_auto_scaling_group(InstanceId=gone, ShouldDecrementDesiredCapacity=False)
+    calls = [line for line in aws.requests() if line["action"] == "TerminateInstanceInAutoScalingGroup"]
+    assert [line["resources"].get("AutoScalingGroupName") for line in calls] == [GROUP, GROUP, None]
+
+
 def test_refresh_is_one_at_a_time_and_can_be_cancelled(aws: embedded.Aws) -> None:
     deploy(aws, template())
     autoscaling = aws.client("autoscaling")
