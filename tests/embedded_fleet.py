@@ -18,13 +18,16 @@ compares that with the calls of the whole run.
 
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fleet import embedded, names, validation
 from fleet.embedded import assembly as cloud_assembly
 from fleet.embedded.deployed import Deployed, fill_store
+from lambdas.watchdog.state import Mode, State
 from tests.permissions import save_roles
 from tests.synth import CDK_JSON
 
@@ -61,3 +64,47 @@ def live(deployed: Deployed, tmp_path: Path) -> Iterator[Deployed]:
     """A copy of the deployed fleet that the test may change as it likes."""
     with deployed.aws.fork(tmp_path / "aws") as copy:
         yield deployed.on(copy)
+
+
+# --- scenes -----------------------------------------------------------------------------------------------------
+
+
+def ago(seconds: float) -> datetime:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).replace(microsecond=0)
+
+
+def act(live: Deployed, payload: dict[str, Any]) -> dict[str, Any]:
+    """One invocation of the watchdog that must not fail; its record."""
+    run = live.wake(payload)
+    assert "error" not in run, run
+    record: dict[str, Any] = run["result"]
+    return record
+
+
+def put(live: Deployed, parameter: str, value: str) -> None:
+    live.aws.client("ssm").put_parameter(Name=parameter, Value=value, Type="String", Overwrite=True)
+
+
+def put_state(live: Deployed, state: State) -> None:
+    put(live, names.state_parameter(live.settings.fleet_name), state.dumps())
+
+
+def long_failed_over(now: datetime) -> State:
+    """The cooldown is over and one good score was seen: the next one re-arms."""
+    past = now - timedelta(seconds=20000)
+    scored_at = now - timedelta(seconds=1800)
+    return State(Mode.FAILOVER, failovers=(past,), cooldown_from=past, streak=1, scored_at=scored_at)
+
+
+def fail_over_long_ago(live: Deployed) -> None:
+    """A box serves on-demand, and spot sells."""
+    put_state(live, long_failed_over(ago(0)))
+    put(live, names.lever_parameter(live.settings.fleet_name), "100")
+    policy = live.group()["MixedInstancesPolicy"]["InstancesDistribution"]
+    live.aws.client("autoscaling").update_auto_scaling_group(
+        AutoScalingGroupName=live.group_name,
+        MixedInstancesPolicy={"InstancesDistribution": {**policy, "OnDemandPercentageAboveBaseCapacity": 100}},
+    )
+    live.reclaim()
+    live.age_boxes(4000)
+    live.set_health("healthy")

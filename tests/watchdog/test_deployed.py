@@ -1,14 +1,12 @@
 """The function's own zip, role and environment on the synthesized stacks: what it asks of AWS and what it writes."""
 
 import json
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 
 from fleet import names
 from fleet.embedded.deployed import Deployed
-from lambdas.watchdog.state import Mode, State
+from tests.embedded_fleet import act, fail_over_long_ago
 from tests.watchdog.still_cloud import event
 
 FLIP = "UpdateAutoScalingGroup"
@@ -18,42 +16,6 @@ def calls(live: Deployed) -> list[str]:
     """The watchdog's calls so far, in order."""
     role = live.role("watchdog", "WatchdogRole")
     return [line["action"] for line in live.aws.requests() if line["principal"] == role]
-
-
-def act(live: Deployed, name: str) -> dict[str, Any]:
-    """One invocation; its record."""
-    payload = event(name)
-    run = live.wake(payload)
-    assert "error" not in run, run
-    record: dict[str, Any] = run["result"]
-    return record
-
-
-def ago(seconds: float) -> datetime:
-    return (datetime.now(UTC) - timedelta(seconds=seconds)).replace(microsecond=0)
-
-
-def put(live: Deployed, parameter: str, value: str) -> None:
-    live.aws.client("ssm").put_parameter(Name=parameter, Value=value, Type="String", Overwrite=True)
-
-
-def put_state(live: Deployed, state: State) -> None:
-    put(live, names.state_parameter(live.settings.fleet_name), state.dumps())
-
-
-def on_demand(live: Deployed) -> None:
-    """The fleet has failed over long ago; its box is on-demand and answers, one good score was seen."""
-    past = ago(20000)
-    put_state(live, State(Mode.FAILOVER, failovers=(past,), cooldown_from=past, streak=1, scored_at=ago(1800)))
-    put(live, names.lever_parameter(live.settings.fleet_name), "100")
-    policy = live.group()["MixedInstancesPolicy"]["InstancesDistribution"]
-    live.aws.client("autoscaling").update_auto_scaling_group(
-        AutoScalingGroupName=live.group_name,
-        MixedInstancesPolicy={"InstancesDistribution": {**policy, "OnDemandPercentageAboveBaseCapacity": 100}},
-    )
-    live.reclaim()
-    live.age_boxes(4000)
-    live.set_health("healthy")
 
 
 def test_empty_group_is_flipped_after_five_reads_none_twice(live: Deployed) -> None:
@@ -85,7 +47,7 @@ def test_stuck_held_box_is_found_in_six_reads_and_ended_after_the_flip(live: Dep
 
 def test_flip_changes_the_percentage_and_nothing_else_of_the_group(live: Deployed) -> None:
     before = live.group()["MixedInstancesPolicy"]
-    act(live, "pin")
+    act(live, event("pin"))
     after = live.group()["MixedInstancesPolicy"]
     assert after["InstancesDistribution"].pop("OnDemandPercentageAboveBaseCapacity") == 100
     assert before["InstancesDistribution"].pop("OnDemandPercentageAboveBaseCapacity") == 0
@@ -93,9 +55,9 @@ def test_flip_changes_the_percentage_and_nothing_else_of_the_group(live: Deploye
 
 
 def test_rearm_asks_for_scores_rolls_launch_first_and_a_pin_cancels_it(live: Deployed) -> None:
-    on_demand(live)
+    fail_over_long_ago(live)
     live.aws.control("score", value=3)
-    record = act(live, "scan")
+    record = act(live, event("scan"))
     assert record["action"] == "re-arm", record
     assert "refresh: roll 1 on-demand, launch first" in record["also"]
     assert {"DescribeAvailabilityZones", "GetSpotPlacementScores", "StartInstanceRefresh"} <= set(calls(live))
@@ -105,26 +67,14 @@ def test_rearm_asks_for_scores_rolls_launch_first_and_a_pin_cancels_it(live: Dep
     assert refresh["InstanceRefreshes"][0]["Preferences"] == {
         "MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False,
     }  # fmt: skip
-    assert act(live, "pin")["action"] == "pinned"
+    assert act(live, event("pin"))["action"] == "pinned"
     assert "CancelInstanceRefresh" in calls(live)
     assert (live.lever(), live.percentage(), live.state()["mode"]) == ("100", 100, "on-demand-pinned")
 
 
-def test_boot_loop_suspends_launch_and_arm_resumes_it(live: Deployed) -> None:
-    put_state(live, State(Mode.ARMED, abandoned=tuple((f"i-0{n}", ago(600 - n)) for n in range(4))))
-    payload = event("launch-abandoned")
-    payload["time"] = ago(10).isoformat()
-    run = live.wake(payload)
-    assert run["result"]["action"] == "boot-loop", run
-    assert "Launch" in {process["ProcessName"] for process in live.group()["SuspendedProcesses"]}
-    assert act(live, "arm")["action"] == "armed"
-    assert "Launch" not in {process["ProcessName"] for process in live.group()["SuspendedProcesses"]}
-    assert len(live.mails()) == 2
-
-
 def test_probe_proves_that_the_role_can_and_changes_nothing(live: Deployed) -> None:
     before = (live.group(), live.state(), live.lever())
-    assert act(live, "probe")["action"] == "probe"
+    assert act(live, event("probe"))["action"] == "probe"
     assert FLIP in calls(live)
     assert (live.group(), live.state(), live.lever()) == before
 
@@ -146,17 +96,17 @@ def test_flip_refused_by_aws_is_raised_and_finished_by_the_next_event(
     assert refused["error"]["errorType"] == kind, refused
     assert message in refused["error"]["errorMessage"]
     assert (live.lever(), live.percentage(), live.mails()) == ("100", 0, [])
-    assert act(live, "alarm-ok")["also"][0].startswith("finish: finish pinned")
+    assert act(live, event("alarm-ok"))["also"][0].startswith("finish: finish pinned")
     assert (live.percentage(), len(live.mails())) == (100, 1)
 
 
 def test_throttled_read_is_tried_again_within_the_same_invocation(live: Deployed) -> None:
     live.aws.control("fault", service="autoscaling", action="DescribeAutoScalingGroups", code="Throttling")
-    assert act(live, "pin")["action"] == "pinned"
+    assert act(live, event("pin"))["action"] == "pinned"
 
 
 def test_decision_is_one_log_line_with_the_reason_and_one_line_of_metrics(live: Deployed) -> None:
-    act(live, "pin")
+    act(live, event("pin"))
     decision, metrics = (json.loads(line) for line in live.decisions()[-1]["log"])
     assert decision["message"] == "by ann: game day"
     assert decision["decision"]["action"] == "pinned"
