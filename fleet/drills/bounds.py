@@ -1,108 +1,22 @@
 """`make bench-policy`: all policies on the same markets, boots and seeds; a table of bounds, a picture of the fronts.
 
-The valve is off for all. Seeds from 101 on: thresholds were chosen on lower ones. Rows are means over seeds; the ratio
-of two policies is taken per region, then averaged over regions.
+Rows are means over seeds; the ratio of two policies is taken per region, then averaged over regions.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from statistics import fmean, geometric_mean, quantiles
 
 import click
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from fleet.drills import levels, synthetic
-from fleet.drills.behaviour import Behaviour
-from fleet.drills.drill import Drill, Policy, default_settings, run
-from fleet.drills.droughts import Droughts
-from fleet.drills.knobs import FixedKnobs
-from fleet.drills.market import Market
-from fleet.drills.policies import DynamicFallback, Watchdog, without_valve
-from fleet.settings import Settings
-
-PATIENCE_SECONDS = 130
-KNOB_SECONDS = (600, 1800, 3600, 7200, 14400)
-
-MARKETS: dict[str, Callable[[str, int, float], Market]] = {
-    "fitted": lambda region, seed, days: synthetic.market(synthetic.region(region), seed, days=days),
-    "short": lambda region, seed, days: synthetic.market(
-        synthetic.stretched(synthetic.region(region), up=0.5, down=0.5), seed, days=days
-    ),
-    "long": lambda region, seed, days: synthetic.market(
-        synthetic.stretched(synthetic.region(region), up=2, down=2), seed, days=days
-    ),
-    "levels": lambda region, seed, days: levels.market(region, seed, days=days),
-}
-
-_BASE = Behaviour()
-BEHAVIOURS: dict[str, Behaviour] = {
-    "as measured": _BASE,
-    "boots x0.5": replace(_BASE, boots=replace(_BASE.boots, factor=0.5)),
-    "boots x2": replace(_BASE, boots=replace(_BASE.boots, factor=2.0)),
-    "a fifth of events lost": replace(_BASE, events=replace(_BASE.events, lost_share=0.2)),
-}
-
-BASELINES = ("alarm", "fallback")
-KNOBS = "knobs"
-POLICIES: dict[str, tuple[Callable[[], Policy], Callable[[Settings], Settings]]] = {
-    "alarm": (Watchdog, without_valve),
-    "fallback": (DynamicFallback, without_valve),
-    "bridge": (Watchdog, lambda settings: without_valve(replace(settings, policy="bridge"))),
-    **{f"{KNOBS} {seconds // 60} min": (partial(FixedKnobs, seconds), without_valve) for seconds in KNOB_SECONDS},
-}
-
-
-@dataclass(frozen=True)
-class Task:
-    market: str
-    behaviour: str
-    region: str
-    policy: str
-    seed: int
-    days: float
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One drill, in what the bounds need."""
-
-    task: Task
-    degraded_minutes: float
-    cost_usd: float
-    windows: int
-    late_seconds: tuple[float, ...]
-    early: int
-    answered: int
-    missed: int
-    bridges: int
-
-
-def drill(task: Task) -> Outcome:
-    """One policy through one market."""
-    policy, adjust = POLICIES[task.policy]
-    settings = adjust(replace(default_settings(), region=task.region))
-    droughts = Droughts(PATIENCE_SECONDS)
-    market = MARKETS[task.market](task.region, task.seed, task.days)
-    lived = Drill(market, settings, BEHAVIOURS[task.behaviour], seed=task.seed, emit=droughts.add)
-    measure = run(lived, policy()).measure
-    return Outcome(
-        task,
-        measure.degraded_minutes,
-        measure.cost_usd,
-        len(measure.windows),
-        tuple(droughts.late_seconds),
-        droughts.early,
-        droughts.answered,
-        droughts.missed,
-        droughts.bridges,
-    )
+from fleet.drills import contest, synthetic
+from fleet.drills.contest import BASELINES, KNOBS, POLICIES, Outcome
 
 
 @dataclass(frozen=True)
@@ -139,49 +53,25 @@ class Results:
         points = [self.mean(p, region) for p in self.policies if p.startswith(KNOBS)]
         return sorted((point.cost_usd, point.degraded_minutes) for point in points)
 
-    def against_knobs(self, policy: str) -> dict[str, float | None]:
-        """Per region: degraded minutes in times of the fixed knobs' at the same cost; None beyond their front."""
+    def against_knobs(self, policy: str) -> dict[str, float]:
+        """Per region: degraded minutes in times of the fixed knobs' at the same cost; 0 where none is as cheap."""
+        means = {region: self.mean(policy, region) for region in self.regions}
         return {
-            region: None
-            if (at := interpolated(self.knob_front(region), mean.cost_usd)) is None
-            else mean.degraded_minutes / at
-            for region in self.regions
-            for mean in (self.mean(policy, region),)
+            region: mean.degraded_minutes / interpolated(self.knob_front(region), mean.cost_usd)
+            for region, mean in means.items()
         }
 
 
-def interpolated(front: Sequence[tuple[float, float]], cost: float) -> float | None:
-    """Degraded minutes of the front at that cost, straight between its points; None outside of it."""
+def interpolated(front: Sequence[tuple[float, float]], cost: float) -> float:
+    """Degraded minutes of the front at that cost, straight between its points. Infinite where it does not reach down to
+    that cost; the dearest point's where money is left over.
+    """
+    if cost < front[0][0]:
+        return inf
     for (left, high), (right, low) in pairwise(front):
         if left <= cost <= right:
             return high + (low - high) * (cost - left) / (right - left)
-    return None
-
-
-def all_tasks(
-    cases: Iterable[tuple[str, str]], policies: Iterable[str], regions: Iterable[str], seeds: Iterable[int], days: float
-) -> list[Task]:
-    regions, seeds, policies = list(regions), list(seeds), list(policies)
-    return [
-        Task(market, behaviour, region, policy, seed, days)
-        for market, behaviour in cases
-        for region in regions
-        for policy in policies
-        for seed in seeds
-    ]
-
-
-def run_all(tasks: Sequence[Task], jobs: int, console: Console) -> list[Outcome]:
-    with ProcessPoolExecutor(jobs) as pool:
-        drilled = pool.map(drill, tasks, chunksize=4)
-        return list(track(drilled, total=len(tasks), description="drills", console=console))
-
-
-def remembered(path: Path) -> dict[Task, Outcome]:
-    """What an earlier run wrote."""
-    raw = json.loads(path.read_text()) if path.exists() else []
-    outcomes = [Outcome(**{**each, "task": Task(**each["task"])}) for each in raw]
-    return {outcome.task: replace(outcome, late_seconds=tuple(outcome.late_seconds)) for outcome in outcomes}
+    return front[-1][1]
 
 
 def table(title: str, results: Results) -> Table:
@@ -221,12 +111,11 @@ def verdicts(results: Results, policy: str) -> list[tuple[str, str, bool]]:
         )
     )
     knobs = results.against_knobs(policy)
-    inside = [value for value in knobs.values() if value is not None]
     found.append(
         (
             "fixed knobs: on or below their front in every region",
-            ", ".join(f"{region} {'beyond' if v is None else f'{v:.2f}'}" for region, v in knobs.items()),
-            len(inside) == len(knobs) and all(value <= 1 for value in inside),
+            ", ".join(f"{region} {f'{v:.2f}' if v else 'cheaper than any knob'}" for region, v in knobs.items()),
+            all(value <= 1 for value in knobs.values()),
         )
     )
     chosen = [o for o in results.outcomes if o.task.policy == policy]
@@ -290,15 +179,17 @@ def main(
 ) -> None:
     """Print the table of all bounds; figures and raw outcomes go to --out."""
     console = Console()
-    wanted = [tuple(case.split("/", 1)) for case in cases] or default_cases()
+    wanted = [tuple(case.split("/", 1)) for case in cases] or contest.default_cases()
     chosen: Mapping[str, object] = {name: POLICIES[name] for name in policies} or POLICIES
     for market, behaviour in wanted:
-        tasks = all_tasks(
+        tasks = contest.all_tasks(
             [(market, behaviour)], chosen, synthetic.regions(), range(first_seed, first_seed + seeds), days
         )
         name = f"{market}-{behaviour}".replace(" ", "-")
-        known = remembered(out / f"{name}.json") if resume else {}
-        known |= {done.task: done for done in run_all([task for task in tasks if task not in known], jobs, console)}
+        known = contest.remembered(out / f"{name}.json") if resume else {}
+        known |= {
+            done.task: done for done in contest.run_all([task for task in tasks if task not in known], jobs, console)
+        }
         out.mkdir(parents=True, exist_ok=True)
         (out / f"{name}.json").write_text(json.dumps([asdict(outcome) for outcome in known.values()]))
         if not set(POLICIES) <= set(chosen):
@@ -312,10 +203,6 @@ def main(
                 console.print(
                     f"{'holds ' if holds else 'BROKEN'} {policy}: {bound}\n       {measured}", highlight=False
                 )
-
-
-def default_cases() -> list[tuple[str, str]]:
-    return [("fitted", behaviour) for behaviour in BEHAVIOURS] + [(market, "as measured") for market in MARKETS][1:]
 
 
 if __name__ == "__main__":

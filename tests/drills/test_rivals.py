@@ -4,13 +4,14 @@ import itertools
 import re
 from collections import Counter
 from datetime import UTC, datetime
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from fleet.drills import bounds, levels, standing, synthetic
+from fleet.drills import bounds, contest, levels, standing, synthetic
 from fleet.drills.behaviour import Behaviour, Boots
 from fleet.drills.compare import Row
 from fleet.drills.drill import Drill, Result
@@ -113,15 +114,37 @@ def test_a_move_while_a_box_serves_is_a_bridge() -> None:
     assert judged(*SERVING, (900.0, "lever", {"percentage": 100})).bridges == 1
 
 
-def test_a_front_is_straight_between_its_points_and_nothing_beyond() -> None:
+def test_a_front_is_straight_between_its_points_out_of_reach_below_them_and_level_above() -> None:
     front = [(100.0, 50.0), (200.0, 30.0)]
-    assert [bounds.interpolated(front, cost) for cost in (100, 150, 200, 90, 210)] == [50, 40, 30, None, None]
+    assert [bounds.interpolated(front, cost) for cost in (100, 150, 200, 90, 210)] == [50, 40, 30, inf, 30]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "cost", "said", "holds"),
+    [
+        (47, 120.0, "1.02", False),
+        (42, 120.0, "0.91", True),
+        (99, 90.0, "cheaper than any knob", True),
+        (31, 250.0, "1.03", False),
+    ],
+)
+def test_a_policy_is_held_against_the_knobs_at_its_own_cost(
+    minutes: float, cost: float, said: str, holds: bool
+) -> None:
+    points = {"knobs 10 min": (48, 110.0), "knobs 30 min": (30, 200.0), "alarm": (100, 100.0), "fallback": (60, 100.0)}
+    points["bridge"] = (minutes, cost)
+    results = bounds.Results(
+        contest.Outcome(contest.Task("fitted", "as measured", "r", policy, 1, 1), at, usd, 1, (1.0, 2.0), 0, 0, 0, 0)
+        for policy, (at, usd) in points.items()
+    )
+    (verdict,) = [found for found in bounds.verdicts(results, "bridge") if found[0].startswith("fixed knobs")]
+    assert verdict[1:] == (f"r {said}", holds)
 
 
 def test_every_case_has_its_market_and_behaviour() -> None:
-    for name, behaviour in bounds.default_cases():
-        assert behaviour in bounds.BEHAVIOURS
-        steps = bounds.MARKETS[name]("us-west-2", 1, 2).steps()
+    for name, behaviour in contest.default_cases():
+        assert behaviour in contest.BEHAVIOURS
+        steps = contest.MARKETS[name]("us-west-2", 1, 2).steps()
         assert list(itertools.islice(steps, 3))
 
 
@@ -158,13 +181,13 @@ def test_drills_of_an_earlier_run_are_not_drilled_again(tmp_path: Path, monkeypa
     first = CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "knobs 10 min"])
     assert first.exit_code == 0, first.output
     (written,) = tmp_path.iterdir()
-    known = bounds.remembered(written)
+    known = contest.remembered(written)
     assert {task.policy for task in known} == {"fallback", "knobs 10 min"}
-    asked: list[bounds.Task] = []
-    monkeypatch.setattr(bounds, "run_all", lambda tasks, jobs, console: asked.extend(tasks) or [])
+    asked: list[contest.Task] = []
+    monkeypatch.setattr(contest, "run_all", lambda tasks, jobs, console: asked.extend(tasks) or [])
     CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "alarm", "--resume"])
     assert {task.policy for task in asked} == {"alarm"}
-    assert bounds.remembered(written) == known
+    assert contest.remembered(written) == known
 
 
 def test_a_threshold_that_makes_no_difference_is_not_said_to_lie_on_the_front() -> None:
