@@ -26,7 +26,10 @@ class Trace:
         self.decisions.append(decision)
 
     def record(self) -> Record:
-        """JSON-ready. `action` is the signal's own decision; `also` what came before or after it."""
+        """JSON-ready. `action` is the signal's own decision; `also` what came before or after it.
+
+        There is no `world` where nothing was decided on: one that was read halfway would pass for an empty one.
+        """
         main = next((d for d in self.decisions if d.action is not Action.FINISH), None)
         main = main or (self.decisions[-1] if self.decisions else Decision(Action.NOTHING, "no decision"))
         also = [f"{d.name}: {d.reason}" for d in self.decisions if d is not main]
@@ -51,4 +54,4 @@ class Trace:
             "streak": self.state and self.state.streak,
             "owed_mails": self.state and len(self.state.owed),
         }
-        return {key: value for key, value in raw.items() if value not in (None, "", []) and value is not False}
+        return {key: value for key, value in raw.items() if value not in (None, "", [], {}) and value is not False}

@@ -123,6 +123,7 @@ class World:
             "deploying": self.deploying or None,
             "refresh": self.refreshes[0].status if self.refreshes else None,
             "scores": self.scores or None,
+            "unread": self.unread or None,
         }
         return {key: value for key, value in raw.items() if value is not None}
 

@@ -5,7 +5,10 @@ from datetime import timedelta
 import pytest
 
 from fleet import names
-from lambdas.watchdog.cloud import Alarm, Refresh
+from lambdas.watchdog.cloud import Alarm, CloudError, Refresh, ThrottledError
+from lambdas.watchdog.handler import run
+from lambdas.watchdog.record import Record
+from lambdas.watchdog.state import Kind
 from lambdas.watchdog.world import World
 from tests.watchdog.still_cloud import NOW, StillCloud, ago, event, wake
 
@@ -37,7 +40,43 @@ def test_record_tells_all_that_was_seen() -> None:
 
 def test_record_holds_nothing_that_was_not_looked_at() -> None:
     assert wake(StillCloud(), "alarm-ok")["world"] == {"lever": "0"}
-    assert wake(StillCloud(), "unknown-event")["world"] == {}
+    assert "world" not in wake(StillCloud(), "unknown-event")
+
+
+def throttled(cloud: StillCloud, read: str, *, after: str = "parameters") -> Record:
+    """The record of a scan in which that read fails, once another call was made."""
+    told: list[Record] = []
+
+    def strike(call: str, number: int) -> None:
+        if call == read and after in cloud.calls:
+            raise ThrottledError(f"{read}: Rate exceeded")
+
+    cloud.before = strike
+    with pytest.raises(CloudError):
+        run(event("scan"), cloud=cloud, settings=cloud.settings, now=NOW, report=told.append)
+    return told[0]
+
+
+def test_look_that_failed_halfway_is_not_told_as_an_empty_world() -> None:
+    assert throttled(StillCloud(), "target_health") == {
+        "signal": {"wake": "scan"},
+        "action": "nothing",
+        "reason": "no decision",
+        "outcome": "failed: ThrottledError: target_health: Rate exceeded",
+    }
+
+
+def test_second_look_that_failed_leaves_the_first_in_the_record() -> None:
+    cloud = StillCloud()
+    cloud.set_state(cloud.parsed.begin(Kind.ARMED, ago(60), "mended"))
+    record = throttled(cloud, "group", after="put_state")
+    assert (record["action"], record["world"]["percentage"]) == ("finish", 0)
+    assert record["outcome"] == "failed: ThrottledError: group: Rate exceeded"
+
+
+def test_deploy_that_could_not_be_looked_for_stands_with_its_reason() -> None:
+    world = throttled(StillCloud(), "stack_in_progress")["world"]
+    assert (world["deploying"], world["unread"]) == (True, "stack_in_progress: Rate exceeded")
 
 
 def test_quiet_fleet_makes_a_short_record() -> None:
