@@ -34,6 +34,10 @@ def scene_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--supply", type=click.IntRange(1), help="Boxes a region's pool carries; plenty unless given."),
         click.option("--boots", type=click.FloatRange(0.1, 10), default=1, help="2: boots twice as slow."),
         click.option("--lost", type=click.FloatRange(0, 1), default=0, help="Share of events that never arrive."),
+        click.option(
+            "--spot-quota", type=click.IntRange(0), metavar="VCPUS", help="Of the account; plenty unless given."
+        ),
+        click.option("--on-demand-quota", type=click.IntRange(0), metavar="VCPUS", help="Counted apart from spot's."),
         click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in cdk.json."),
         click.option("--no-valve", is_flag=True, help="Never give up on spot, however many failovers."),
         click.option("--workers", type=click.IntRange(1), help="Processes; all cores unless given."),
@@ -59,7 +63,12 @@ def seeds_of(place: Scene, options: dict[str, Any]) -> int:
 
 def twist_of(options: dict[str, Any]) -> Twist:
     """What is turned in the simulated cloud."""
-    return Twist(boots_factor=options["boots"], events_lost_share=options["lost"])
+    return Twist(
+        boots_factor=options["boots"],
+        events_lost_share=options["lost"],
+        spot_vcpu_quota=options["spot_quota"],
+        on_demand_vcpu_quota=options["on_demand_quota"],
+    )
 
 
 def settings_of(operator: Operator, place: Scene, options: dict[str, Any]) -> Settings:

@@ -25,12 +25,16 @@ class Twist:
 
     boots_factor: float = 1.0
     events_lost_share: float = 0.0
+    spot_vcpu_quota: int | None = None  # None: never in the way
+    on_demand_vcpu_quota: int | None = None
 
     def apply(self, behaviour: Behaviour) -> Behaviour:
         return replace(
             behaviour,
             boots=replace(behaviour.boots, factor=self.boots_factor),
             events=replace(behaviour.events, lost_share=self.events_lost_share),
+            spot_vcpu_quota=self.spot_vcpu_quota,
+            on_demand_vcpu_quota=self.on_demand_vcpu_quota,
         )
 
 

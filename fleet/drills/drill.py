@@ -46,12 +46,16 @@ class Drill:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the scene does not say and the drill took for granted."""
-        if isinstance(self.scene, Market):
-            return ()
-        changed = self._changed(self.scene)
-        lag = self.physics.alarm.lag[1]
-        note = f"{' and '.join(changed)} not as recorded: the alarm is not replayed but told {lag:.0f} s late"
-        return (*self.scene.assumptions, note) if changed else self.scene.assumptions
+        notes: tuple[str, ...] = ()
+        if isinstance(self.scene, History):
+            notes = self.scene.assumptions
+            if changed := self._changed(self.scene):
+                lag = self.physics.alarm.lag[1]
+                said = f"{' and '.join(changed)} not as recorded"
+                notes += (f"{said}: the alarm is not replayed but told {lag:.0f} s late",)
+        if {self.physics.spot_vcpu_quota, self.physics.on_demand_vcpu_quota} != {None}:
+            notes += ("the clairvoyant bound knows no vCPU quotas; every other policy is held to them",)
+        return notes
 
     def _changed(self, history: History) -> list[str]:
         """What is not as it was when the alarm was recorded, so that it would have been told at other times."""

@@ -62,7 +62,33 @@ def test_drill_without_a_watchdog_lasts_as_long_as_the_drought(market: Path, tmp
     assert max(window.seconds for window in measure.windows) > 3 * 3600
 
 
+@pytest.mark.parametrize(
+    ("spot", "on_demand", "refused"),
+    [
+        (4, 4, set()),  # launch-first from one kind to the other charges each to its own quota
+        (0, 8, {"MaxSpotInstanceCountExceeded"}),
+        (8, 0, {"VcpuLimitExceeded"}),
+    ],
+)
+def test_a_launch_beyond_the_quota_of_its_own_kind_is_refused(
+    market: Path, tmp_path: Path, spot: int, on_demand: int, refused: set[str]
+) -> None:
+    quotas = ["--spot-quota", spot, "--on-demand-quota", on_demand]
+    result = call("drill", market, "--policy", "watchdog", *quotas, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "knows no vCPU quotas" in result.output
+    with (tmp_path / "events-watchdog.jsonl").open() as lines:
+        log = list(events.read(lines))
+    why = {event.fields["why"] for event in log if event.kind == "launch.failed"}
+    assert why - {"InsufficientInstanceCapacity"} == refused
+    levers = [event.fields["percentage"] for event in log if event.kind == "lever"]
+    assert levers[:3] == [0, 100, 0]
+    dry = [event for event in log if event.kind == "mail" and "on-demand is dry too" in event.fields["subject"]]
+    assert len(dry) == (on_demand == 0)
+
+
 MISTAKES = {
+    "negative quota": (["drill", "--spot-quota", "-4"], "--spot-quota"),
     "unknown scene": (["drill", "atlantis"], "'atlantis' is no history, region or file"),
     "unknown policy": (["drill", "--policy", "hope"], "policy 'hope' is unknown"),
     "unknown key": (["drill", "--set", "watchdog.luck=1"], "--set watchdog.luck=1"),
