@@ -64,7 +64,7 @@ def drill_command(
     console = _console()
     words = what or (NIGHT,)
     console.print(f"drill: {' '.join(words)}", style="bold")
-    chosen = names or tuple(policies.POLICIES)
+    chosen = tuple(dict.fromkeys(names or policies.POLICIES))
     for name in chosen:
         policies.named(name)
     place = arguments.scene_of(words, options)
@@ -74,12 +74,12 @@ def drill_command(
         _tell(base, speed, console)
         return
     seeds = range(arguments.seeds_of(place, options))
-    jobs = [dataclasses.replace(base, policy=name, seed=seed) for name in chosen for seed in seeds]
+    jobs = [dataclasses.replace(base, policy=name, seed=seed, keeps_log=seed == 0) for name in chosen for seed in seeds]
     rows = _rows(jobs, options["workers"], console, lambda job: policies.named(job.policy).name)
     for note in (*first.assumptions, *_pinned(rows)):
         console.print(f"- {note}", style="dim", highlight=False)
     _table(rows, console, first.market.name if len(seeds) == 1 else f"{' '.join(words)}, {len(seeds)} markets")
-    path = _page(base, chosen, rows, [*first.assumptions, *_pinned(rows)], out)
+    path = _page(chosen, rows, [*first.assumptions, *_pinned(rows)], out)
     console.print(f"[bold]{path}[/bold]  pictures, windows, every decision; events-*.jsonl beside it")
 
 
@@ -206,16 +206,14 @@ def _table(rows: Sequence[Row], console: Console, title: str) -> None:
     console.print(table)
 
 
-def _page(base: Job, chosen: Sequence[str], rows: Sequence[Row], notes: list[str], out: Path) -> Path:
+def _page(chosen: Sequence[str], rows: Sequence[Row], notes: list[str], out: Path) -> Path:
     """The first seed of every policy in pictures, all seeds in charts."""
     from fleet import report, story
     from fleet.drills import charts
 
     out.mkdir(parents=True, exist_ok=True)
-    logs: dict[str, list[Event]] = {}
-    for name in chosen:
-        log = logs[name] = []
-        policies.named(name).live(dataclasses.replace(base, policy=name).drill(log.append))
+    logs = {name: row.results[0].log for name, row in zip(chosen, rows, strict=True)}
+    for name, log in logs.items():
         with (out / f"events-{name}.jsonl").open("w", encoding="utf-8") as file:
             events.write(log, file)
     zooms = next(filter(None, (report.longest_spells(story.read(log)) for log in logs.values())), [])

@@ -48,6 +48,7 @@ class Job:
     settings: Settings
     twist: Twist = Twist()
     variant: str = ""  # of a sweep: the threshold's value
+    keeps_log: bool = False
 
     def drill(self, emit: Callable[[Event], None] = lambda event: None) -> Drill:
         """The drill itself; raises UserError where its files are odd."""
@@ -55,7 +56,9 @@ class Job:
         return replace(plain, behaviour=self.twist.apply(plain.physics))
 
     def run(self) -> Result:
-        return drill.run(self.drill(), policies.named(self.policy))
+        log: list[Event] = []
+        emit = log.append if self.keeps_log else lambda event: None
+        return replace(drill.run(self.drill(emit), policies.named(self.policy)), log=tuple(log))
 
 
 def run(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[tuple[Job, Result]]:

@@ -122,12 +122,13 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Result:
-    """What one policy made of one drill."""
+    """What one policy made of one drill. `log` is there where it was asked for."""
 
     market: str
     policy: str
     seed: int
     measure: Measure
+    log: tuple[Event, ...] = ()
 
 
 def run(drill: Drill, policy: Policy) -> Result:

@@ -10,7 +10,8 @@ from click.testing import CliRunner, Result
 
 from fleet import events
 from fleet.cli import main
-from fleet.drills import history
+from fleet.drills import history, policies
+from fleet.drills.drill import Drill
 from fleet.measure import Measure
 
 MARKET = "pool g6.xlarge us-east-2a\n0 all sells\n05:00 all takes\n08:00 all sells\n12:00 end\n"
@@ -41,6 +42,22 @@ def test_drill_writes_table_page_and_one_log_per_policy(market: Path, tmp_path: 
         for event in events.read(log):
             measure.add(event)
     assert f"{measure.degraded_minutes:.1f}" in result.output
+
+
+def test_every_drill_of_a_page_is_lived_through_once(
+    market: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lived: list[int] = []
+
+    class Counted(policies.SpotOnly):
+        def live(self, drill: Drill) -> None:
+            lived.append(drill.seed)
+            super().live(drill)
+
+    monkeypatch.setitem(policies.POLICIES, "spot-only", Counted)
+    twice = ["--policy", "spot-only", "--policy", "spot-only"]
+    call("drill", market, *twice, "--seeds", 2, "--workers", 1, "--out", tmp_path)
+    assert lived == [0, 1]
 
 
 def test_drill_tells_the_story_live(market: Path) -> None:
