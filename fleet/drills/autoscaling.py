@@ -8,11 +8,12 @@ from fleet.drills import payloads
 from fleet.drills.balancer import Balancer
 from fleet.drills.clock import utc
 from fleet.drills.ec2 import Ec2
+from fleet.drills.ladder import RetryLadder
 from fleet.drills.market import Purchase
-from fleet.drills.refresh import InstanceRefresh, mixed_instances_policy
+from fleet.drills.refresh import Refreshes
 from fleet.drills.world import SimulatedBox, World, draw
 from fleet.settings import Settings
-from lambdas.watchdog.cloud import Box, BusyError, Group, Refresh, RefreshActiveError
+from lambdas.watchdog.cloud import Box, Group, RefreshActiveError
 
 
 class AutoScalingGroup:
@@ -27,14 +28,12 @@ class AutoScalingGroup:
         self.percentage = percentage
         self.suspended: set[str] = {"AZRebalance"}
         self.boxes: dict[str, SimulatedBox] = {}
-        self.refresh: InstanceRefresh | None = None
-        self._refreshes = 0
+        self.refreshes = Refreshes(world, self.boxes, self._publish, self._refresh_ended)
         self._wrong_kind: set[str] = set()
-        self._rung = 0
-        self._attempt_at = math.inf
+        self._ladder = RetryLadder(world, self._launch_missing)
         self._failing_since: float | None = None
         self._snapshot: Group | None = None
-        self.policy = mixed_instances_policy(settings, percentage)
+        self.policy = payloads.mixed_instances_policy(settings, percentage)
         world.log("lever", percentage=percentage)
 
     # --- what the watchdog sees and does -----------------------------------------------------------------------
@@ -58,7 +57,7 @@ class AutoScalingGroup:
 
     def flip(self, policy: dict[str, Any]) -> None:
         """UpdateAutoScalingGroup with this mixed-instances policy. The group tries again at once."""
-        if self.refresh is not None and self.refresh.active and self.refresh.has_desired_configuration:
+        if (refresh := self.refreshes.active) and refresh.has_desired_configuration:
             raise RefreshActiveError("An active instance refresh with a desired configuration exists")
         percentage = policy["InstancesDistribution"]["OnDemandPercentageAboveBaseCapacity"]
         self.policy, self._snapshot = policy, None
@@ -66,7 +65,7 @@ class AutoScalingGroup:
             self.percentage = percentage
             self._world.log("lever", percentage=percentage)
         self._mark_wrong_kind()
-        self._retry(draw(self._lags, self._world.behaviour.flip_attempt))
+        self._ladder.begin(draw(self._lags, self._world.behaviour.flip_attempt))
 
     def suspend(self, process: str) -> None:
         self.suspended.add(process)
@@ -76,32 +75,19 @@ class AutoScalingGroup:
         self.suspended.discard(process)
         self._snapshot = None
         if process == "Launch":
-            self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+            self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
     def end_member(self, box: SimulatedBox) -> None:
         """TerminateInstanceInAutoScalingGroup without decrement."""
         self._terminate(box, "ended by the watchdog")
-        self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+        self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
     def start_refresh(self, *, has_desired_configuration: bool = False) -> str:
         """Launch-first (100/200) roll of every box there is now, matching or not."""
-        if self.refresh is not None and self.refresh.active:
-            raise BusyError("StartInstanceRefresh: InstanceRefreshInProgress")
-        self._refreshes += 1
-        old = {box.id for box in self.boxes.values() if box.counted}
-        self.refresh = InstanceRefresh(
-            self._refreshes, self._world.clock.now, old, has_desired_configuration=has_desired_configuration
-        )
-        self._publish("EC2 Auto Scaling Instance Refresh Started", InstanceRefreshId=self.refresh.id)
-        self._watch_refresh(self.refresh, len(old))
-        self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+        refresh = self.refreshes.start(has_desired_configuration=has_desired_configuration)
+        self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
         self._settle()
-        return self.refresh.id
-
-    def cancel_refresh(self) -> None:
-        if self.refresh is not None and self.refresh.active:
-            self.refresh.status = "Cancelling"
-            self._world.clock.after(self._world.behaviour.cancel_seconds, self._end_refresh, self.refresh, "Cancelled")
+        return refresh
 
     # --- what happens to it ------------------------------------------------------------------------------------
 
@@ -112,12 +98,12 @@ class AutoScalingGroup:
         self._snapshot = None
 
     def begin(self) -> None:
-        self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+        self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
     def at_risk(self, box: SimulatedBox) -> None:
         """A notice or a recommendation: with capacity rebalancing the successor need not wait for the end."""
         if box.id in self.boxes and self._world.behaviour.capacity_rebalancing:
-            self._retry(draw(self._lags, self._world.behaviour.rebalance_attempt))
+            self._ladder.begin(draw(self._lags, self._world.behaviour.rebalance_attempt))
         if box.noticed_at is not None and not math.isinf(box.registered_at):
             heard = max(self._world.clock.now, box.registered_at) + draw(self._polls, self._world.behaviour.agent_poll)
             self._world.clock.at(heard, self._gives_up_boot, box)
@@ -133,7 +119,7 @@ class AutoScalingGroup:
         self._snapshot = None
         self._wrong_kind.discard(box.id)
         self._publish("EC2 Instance Terminate Successful", EC2InstanceId=box.id)
-        self._retry(draw(self._lags, self._world.behaviour.first_attempt))
+        self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
         self._settle()
 
     def boot_failed(self, box: SimulatedBox) -> None:
@@ -154,14 +140,14 @@ class AutoScalingGroup:
         """The balancer finds a member unhealthy; the group acts once its own grace is over."""
         if box.in_service_at is not None:
             due = box.in_service_at + self._world.behaviour.health_grace_seconds
-            self._world.clock.at(due, self._retry, 0.0)
+            self._world.clock.at(due, self._ladder.begin, 0.0)
 
     # --- launching ---------------------------------------------------------------------------------------------
 
     def _replacing(self, box: SimulatedBox) -> bool:
         if box.at_risk and self._world.behaviour.capacity_rebalancing:
             return True
-        if self.refresh is not None and self.refresh.active and box.id in self.refresh.old:
+        if (refresh := self.refreshes.active) and box.id in refresh.old:
             return True
         if box.unhealthy and box.in_service_at is not None:
             return self._world.clock.now >= box.in_service_at + self._world.behaviour.health_grace_seconds
@@ -172,7 +158,7 @@ class AutoScalingGroup:
         counted = [box for box in self.boxes.values() if box.counted]
         wanted = self.desired + sum(map(self._replacing, counted))
         limit = self.overshoot_limit
-        if self.refresh is not None and self.refresh.active:
+        if self.refreshes.active:
             limit = max(limit, 2 * self.desired)
         return min(wanted, limit) - len(counted)
 
@@ -181,27 +167,11 @@ class AutoScalingGroup:
         """Rebalancing may pass max by 10 %, by at least one."""
         return self._settings.capacity.max + max(1, self._settings.capacity.max // 10)
 
-    def _retry(self, delay: float) -> None:
-        """Something changed: the ladder begins anew."""
-        self._rung = 0
-        self._schedule(delay)
-
-    def _schedule(self, delay: float) -> None:
-        at = self._world.clock.now + delay
-        if at < self._attempt_at:
-            self._attempt_at = at
-            self._world.clock.at(at, self._attempt)
-
-    def _attempt(self) -> None:
-        clock, ladder = self._world.clock, self._world.behaviour.retry_ladder
-        if clock.now < self._attempt_at:
-            return
-        self._attempt_at = math.inf
-        while "Launch" not in self.suspended and self._missing() > 0:
-            if not self._launch():
-                self._schedule(ladder[min(self._rung, len(ladder) - 1)])
-                self._rung += 1
-                return
+    def _launch_missing(self) -> bool | None:
+        """One launch, and whether it got its box; None: there is nothing to launch."""
+        if "Launch" in self.suspended or self._missing() <= 0:
+            return None
+        return self._launch()
 
     def _next_purchase(self) -> Purchase:
         staying = [box for box in self.boxes.values() if box.counted and not self._replacing(box)]
@@ -226,7 +196,6 @@ class AutoScalingGroup:
         self._failing_since = None
         self.boxes[box.id] = box
         self._snapshot = None
-        self._rung = 0
         clock.after(draw(self._lags, behaviour.running_after), self._runs, box)
         return True
 
@@ -299,9 +268,13 @@ class AutoScalingGroup:
             warm.sort(key=lambda box: (box.purchase == "on-demand") != on_demand_is_wrong)
             for box in [*old, *warm][:excess]:
                 self._terminate(box, "replaced")
-        if self._attempt_at == math.inf and self._missing() > 0:
-            self._schedule(draw(self._lags, self._world.behaviour.first_attempt))
-        self._judge_refresh()
+        if self._ladder.rests and self._missing() > 0:
+            self._ladder.schedule(draw(self._lags, self._world.behaviour.first_attempt))
+        self.refreshes.judge(self.desired)
+
+    def _refresh_ended(self) -> None:
+        self._mark_wrong_kind()
+        self._settle()
 
     def _terminate(self, box: SimulatedBox, why: str) -> None:
         if not box.counted:
@@ -315,44 +288,6 @@ class AutoScalingGroup:
     def termination_seconds(self) -> float:
         """From the group's decision to the end of billing: the deregistration delay, then the box's own last words."""
         return self._settings.drain.deregistration_delay_seconds + self._world.behaviour.last_words_seconds
-
-    # --- the refresh -------------------------------------------------------------------------------------------
-
-    def refreshes(self) -> tuple[Refresh, ...]:
-        """Newest first; the group remembers one."""
-        return () if self.refresh is None else (self.refresh.seen(),)
-
-    def refresh_progress(self) -> int:
-        """Percent; 100 where there is none."""
-        return 100 if self.refresh is None else self.refresh.progress(self.boxes)
-
-    def _judge_refresh(self) -> None:
-        refresh = self.refresh
-        if refresh is None or refresh.status != "InProgress":
-            return
-        left = any(box.counted for box in self.boxes.values() if box.id in refresh.old)
-        serving = sum(box.lifecycle == "InService" for box in self.boxes.values())
-        if not left and serving >= self.desired:
-            self._end_refresh(refresh, "Successful")
-
-    def _watch_refresh(self, refresh: InstanceRefresh, left_before: int) -> None:
-        """No progress for an hour fails it."""
-        if self.refresh is not refresh or refresh.status != "InProgress":
-            return
-        left = refresh.left(self.boxes)
-        if left == left_before and self._world.clock.now > refresh.started_at:
-            self._end_refresh(refresh, "Failed")
-        else:
-            self._world.clock.after(self._world.behaviour.refresh_timeout_seconds, self._watch_refresh, refresh, left)
-
-    def _end_refresh(self, refresh: InstanceRefresh, status: str) -> None:
-        if not refresh.active:
-            return
-        refresh.status = status
-        word = {"Successful": "Succeeded"}.get(status, status)
-        self._publish(f"EC2 Auto Scaling Instance Refresh {word}", InstanceRefreshId=refresh.id)
-        self._mark_wrong_kind()
-        self._settle()
 
     def _publish(self, detail_type: str, **detail: Any) -> None:
         region, name = self._settings.region, names.group(self._settings.fleet_name)

@@ -202,7 +202,7 @@ class SimulatedCloud:
 
     def refreshes(self) -> tuple[Refresh, ...]:
         self._fault("refreshes")
-        return self.autoscaling.refreshes()
+        return self.autoscaling.refreshes.seen()
 
     def zone_ids(self) -> dict[str, str]:
         self._fault("zone_ids")
@@ -246,9 +246,7 @@ class SimulatedCloud:
 
     def cancel_refresh(self) -> None:
         self._fault("cancel_refresh")
-        if self.autoscaling.refresh is None or not self.autoscaling.refresh.active:
-            raise GoneError("CancelInstanceRefresh: no active refresh")
-        self.autoscaling.cancel_refresh()
+        self.autoscaling.refreshes.cancel()
         self._fault("cancel_refresh", after=True)
 
     def end_box(self, box_id: str) -> None:

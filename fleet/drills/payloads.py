@@ -1,8 +1,10 @@
-"""EventBridge payloads as AWS shapes them, built for the watchdog when something happens in the simulated cloud."""
+"""What AWS gives in a shape of its own: EventBridge payloads, built when something happens, and the group's policy."""
 
 from typing import Any
 
+from fleet import names
 from fleet.drills.clock import utc
+from fleet.settings import Settings
 
 ACCOUNT = "123456789012"
 Payload = dict[str, Any]
@@ -44,3 +46,23 @@ def ec2(number: int, at: float, region: str, detail_type: str, box: str, **extra
 def group(number: int, at: float, region: str, detail_type: str, name: str, **detail: Any) -> Payload:
     arn = f"arn:aws:autoscaling:{region}:{ACCOUNT}:autoScalingGroup:0:autoScalingGroupName/{name}"
     return _envelope(number, at, region, "aws.autoscaling", detail_type, arn, {"AutoScalingGroupName": name, **detail})
+
+
+def mixed_instances_policy(settings: Settings, percentage: int) -> dict[str, Any]:
+    """As DescribeAutoScalingGroups shows the group that the stacks deploy."""
+    return {
+        "LaunchTemplate": {
+            "LaunchTemplateSpecification": {
+                "LaunchTemplateId": "lt-00000000000000001",
+                "LaunchTemplateName": names.group(settings.fleet_name),
+                "Version": "1",
+            },
+            "Overrides": [{"InstanceType": instance_type} for instance_type in settings.pools],
+        },
+        "InstancesDistribution": {
+            "OnDemandAllocationStrategy": "prioritized",
+            "OnDemandBaseCapacity": settings.capacity.on_demand_base,
+            "OnDemandPercentageAboveBaseCapacity": percentage,
+            "SpotAllocationStrategy": "price-capacity-optimized",
+        },
+    }

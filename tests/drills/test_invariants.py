@@ -142,8 +142,7 @@ def test_every_life_is_possible_and_time_is_conserved(
         inspector.see(event)
         for cloud in clouds:
             members = sum(box.counted for box in cloud.autoscaling.boxes.values())
-            refresh = cloud.autoscaling.refresh
-            rolling = 2 * desired if refresh is not None and refresh.active else 0
+            rolling = 2 * desired if cloud.autoscaling.refreshes.active else 0
             assert members <= max(most + max(1, most // 10), rolling), "above max and overshoot"
 
     lived = drill.run(Drill(market, settings, behaviour, seed, emit=emit, prepare=clouds.append), POLICIES[name]())

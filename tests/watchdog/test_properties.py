@@ -257,15 +257,14 @@ class Fleet(RuleBasedStateMachine):
     @rule(minutes=st.integers(1, 40), refresh=st.booleans())
     def deploy(self, minutes: int, refresh: bool) -> None:
         self.cloud.deploying_until = self.cloud.clock.now + minutes * 60
-        current = self.cloud.autoscaling.refresh
-        if refresh and not (current and current.active):
+        if refresh and not self.cloud.autoscaling.refreshes.active:
             self.cloud.autoscaling.start_refresh(has_desired_configuration=True)
 
     @rule(lever=st.sampled_from(["0", "100", "50", "rubbish"]))
     def somebody_edits_the_parameter(self, lever: str) -> None:
         self.cloud._lever = lever
 
-    @precondition(lambda self: not (self.cloud.autoscaling.refresh and self.cloud.autoscaling.refresh.active))
+    @precondition(lambda self: not self.cloud.autoscaling.refreshes.active)
     @rule(percentage=st.sampled_from([0, 50, 100]))
     def somebody_edits_the_group(self, percentage: int) -> None:
         policy = self.cloud.autoscaling.policy

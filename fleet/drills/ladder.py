@@ -1,0 +1,44 @@
+"""When the simulated group tries to launch: at once after a change, then again after measured gaps that grow."""
+
+import math
+from collections.abc import Callable
+
+from fleet.drills.world import World
+
+
+class RetryLadder:
+    """`launch` makes one launch: whether it got its box, or None where there is nothing to launch."""
+
+    def __init__(self, world: World, launch: Callable[[], bool | None]) -> None:
+        self._world, self._launch = world, launch
+        self._rung = 0
+        self._at = math.inf
+
+    @property
+    def rests(self) -> bool:
+        """No attempt is due."""
+        return self._at == math.inf
+
+    def begin(self, delay: float) -> None:
+        """Something changed: the ladder begins anew."""
+        self._rung = 0
+        self.schedule(delay)
+
+    def schedule(self, delay: float) -> None:
+        """Try that many seconds from now, if not before."""
+        at = self._world.clock.now + delay
+        if at < self._at:
+            self._at = at
+            self._world.clock.at(at, self._attempt)
+
+    def _attempt(self) -> None:
+        if self._world.clock.now < self._at:
+            return
+        self._at = math.inf
+        gaps = self._world.behaviour.retry_ladder
+        while (launched := self._launch()) is not None:
+            if not launched:
+                self.schedule(gaps[min(self._rung, len(gaps) - 1)])
+                self._rung += 1
+                return
+            self._rung = 0
