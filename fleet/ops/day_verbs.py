@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from fleet import events, names, report
+from fleet import events, names
 from fleet.errors import UserError
 from fleet.ops import history, receipt, render
 from fleet.ops.aws import Aws
@@ -38,6 +38,8 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
     \b
     Example:  fleetctl history --days 14 && fleetctl drill out/history/receipt.json
     """
+    from fleet import report
+
     settings, until = operator.settings, datetime.now(UTC)
     folder("history", out)
     sources = history.read(settings, operator.aws, until - timedelta(days=days), until)

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,13 @@ def of(program: str, commands: list[Shown] = SHOWN) -> list[Shown]:
 def test_the_docs_show_commands_of_every_kind() -> None:
     assert {command.words[0] for command in SHOWN} >= {"make", "fleetctl", "aws"}
     assert len(SHOWN) > 40
+
+
+def test_help_loads_nothing_that_draws() -> None:
+    program = "import sys; from fleet.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert "history" in told
+    assert not {"matplotlib", "aws_cdk", "moto"} & set(told.split())
 
 
 def test_every_make_verb_that_is_shown_exists_and_is_named_in_the_help() -> None:
