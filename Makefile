@@ -54,7 +54,7 @@ drill: $(VENV)/.drill-ready ## live through the night of 28 July under every pol
 	@fleetctl drill $(ARGS)
 
 thresholds: $(VENV)/.drill-ready ## sweep every threshold and rewrite docs/thresholds.md (minutes)
-	@python -m fleet.drills.standing
+	@python -m fleet.drills.standing $(ARGS)
 
 pictures: $(VENV)/.drill-ready ## draw the pictures of the README and the docs again
 	@python -m fleet.drills.pictures

@@ -87,7 +87,13 @@ class Bridge(Section):
     steady_seconds: int = _number(
         14400, ge=600, le=604800, why="a spot box that lived this long leaves the bar as set; the younger, the higher"
     )
+    late_event_seconds: int = _number(
+        15, ge=5, le=120, why="a failed launch told later than this is of the past: patience runs from its arrival"
+    )
     on_warning: bool = True  # leave ahead of a loss that AWS warns of, while spot sells and so can be bought back
+    warning_settles_seconds: int = _number(
+        6, ge=1, le=60, why="a notice that came with the warning has shut the gate, the group has not yet launched"
+    )
     idle_warnings: int = _number(5, ge=1, le=100, why="warnings running that came to nothing: no more are believed")
     valve_failovers: int = _number(
         8, ge=1, le=40, why="as many degraded minutes a day as two failovers on the alarm: 8 min each instead of 26"

@@ -321,7 +321,7 @@ SETTINGS = (
     WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
-        ('(all) = "4053 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+        ('(all) = "4105 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
     ),
     WrongSettings(
         "several at once: all are told, and none twice",

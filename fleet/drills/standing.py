@@ -5,6 +5,7 @@ Run by hand when a default or a policy changes: it takes minutes on all cores an
 
 import dataclasses
 from collections.abc import Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
         "rearm_score": (1, 5, 8),
         "rearm_streak": (1, 3, 4),
         "cooldown_seconds": (0, 3600, 21600, 43200),
+        "rearm_timeout_seconds": (900, 5400),
+        "valve_failovers": (2, 3, 5),  # off in all the others: 2 is the fleet as shipped
     },
     "bridge": {
         "patience_seconds": (30, 60, 300),
@@ -43,7 +46,10 @@ SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
         "bar_seconds": (900, 1800, 3600, 7200),
         "bar_sways_percent": (0, 75),
         "steady_seconds": (3600, 57600),
+        "late_event_seconds": (5, 60),
         "on_warning": (0,),
+        "warning_settles_seconds": (1, 20),
+        "idle_warnings": (1, 100),
     },
 }
 
@@ -132,7 +138,7 @@ def draw(rows: Sequence[Row], settings: Settings, path: Path) -> Path:
         axes.grid(color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
         default = vars(settings.bridge if settings.policy == "bridge" else settings.watchdog)
-        for color, key in zip(COLORS, SWEPT[settings.policy], strict=False):
+        for color, key in zip(cycle(COLORS), SWEPT[settings.policy], strict=False):
             mine = [(int(row.name.rpartition(" ")[2]), row) for row in rows if row.name.rpartition(" ")[0] == key]
             points = sorted([*mine, (default[key], base)], key=lambda point: point[0])
             xs = [row.cost_usd.value for _, row in points]

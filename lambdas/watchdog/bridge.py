@@ -16,8 +16,6 @@ from lambdas.watchdog.world import World
 
 TELLS_OF_DROUGHT = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.TERMINATED, Wake.PATIENCE, Wake.SCAN}
 CUT_OFF = timedelta(seconds=1)  # an event's time has no fraction: patience must not run out early for that
-WARNING_SETTLES = timedelta(seconds=6)  # a notice that came with it has shut the gate, the group has not yet launched
-LATE_EVENT_SECONDS = 15  # an event that comes later than this tells of the past: patience runs from its arrival
 
 
 def learn(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> State:
@@ -37,7 +35,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
         seen = replace(seen, drought_at=None)
     elif signal.wake is Wake.LAUNCH_FAILED and not signal.abandoned and state.armed and seen.drought_at is None:
         began = signal.began or now
-        late = now - began > timedelta(seconds=LATE_EVENT_SECONDS)
+        late = now - began > timedelta(seconds=settings.bridge.late_event_seconds)
         seen = replace(seen, drought_at=now if late else began + CUT_OFF)
     return replace(state, evidence=seen)
 
@@ -75,9 +73,10 @@ def _warned(
 ) -> Decision | None:
     """A box that may go is given up for an on-demand one only if it is the last, and could be bought back."""
     seen, limits, box = replace(state.evidence, warned_at=None), settings.bridge, state.evidence.warned
+    settled_at = at + timedelta(seconds=limits.warning_settles_seconds)
     if signal.wake is Wake.REBALANCE and signal.box == box:
-        return Decision(Action.WAITING, f"{box} may go", state=state, wake_at=at + WARNING_SETTLES)
-    if signal.wake is not Wake.PATIENCE or now < at + WARNING_SETTLES:
+        return Decision(Action.WAITING, f"{box} may go", state=state, wake_at=settled_at)
+    if signal.wake is not Wake.PATIENCE or now < settled_at:
         return None
     state, sells = replace(state, evidence=seen), selling(world, settings)
     if serving(world, seen) != {box} or box not in world.instances:
