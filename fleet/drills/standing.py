@@ -54,6 +54,11 @@ SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
 }
 
 
+def defaults(policy: Policy) -> Settings:
+    """What every threshold is moved from: no value may look good by pinning."""
+    return without_valve(dataclasses.replace(default_settings(), policy=policy))
+
+
 def changed(base: Settings, key: str, value: int) -> Settings:
     """One threshold of the policy at another value."""
     other: dict[str, Any] = {key: value}
@@ -68,7 +73,7 @@ def changed(base: Settings, key: str, value: int) -> Settings:
 @click.option("--days", default=float(DAYS), show_default=True)
 def main(policy: Policy, seeds: int, days: float) -> None:
     """Sweep, write the table, draw the front."""
-    base, swept = without_valve(dataclasses.replace(default_settings(), policy=policy)), SWEPT[policy]
+    base, swept = defaults(policy), SWEPT[policy]
     page = DOCS / f"{PAGES[policy]}.md"
     variants = {DEFAULT: base}
     variants |= {f"{key} {value}": changed(base, key, value) for key, values in swept.items() for value in values}
@@ -111,7 +116,13 @@ def _table(rows: Sequence[Row], seeds: int, days: float) -> str:
         name = f"**{row.name}**" if row is base else _code(row.name)
         mark = "indistinguishable" if indistinguishable(row, base) else "yes" if row.name in best else ""
         lines.append(f"| {name} | {row.degraded_minutes} | {row.cost_usd} | {degraded} | {cost} | {mark} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", first_market(base.results[0])])
+
+
+def first_market(result: Result) -> str:
+    """The line by which a test sees that the page is of this policy, this simulated cloud and these defaults."""
+    measure = result.measure
+    return f"The first of these markets, the defaults: {measure.degraded_minutes:.1f} min, ${measure.cost_usd:.2f}."
 
 
 def indistinguishable(row: Row, base: Row) -> bool:

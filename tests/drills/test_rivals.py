@@ -13,12 +13,13 @@ from click.testing import CliRunner
 
 from fleet.drills import bounds, contest, levels, standing, synthetic
 from fleet.drills.behaviour import Behaviour, Boots
-from fleet.drills.compare import Row
+from fleet.drills.compare import Job, Row
 from fleet.drills.drill import Drill, Result
 from fleet.drills.droughts import Droughts
 from fleet.drills.knobs import FixedKnobs
 from fleet.drills.market import Market, Step
 from fleet.drills.policies import DynamicFallback
+from fleet.drills.scene import Scene
 from fleet.events import Event
 from fleet.measure import Measure
 from fleet.settings import Settings
@@ -188,6 +189,12 @@ def test_drills_of_an_earlier_run_are_not_drilled_again(tmp_path: Path, monkeypa
     CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "alarm", "--resume"])
     assert {task.policy for task in asked} == {"alarm"}
     assert contest.remembered(written) == known
+
+
+def test_page_of_thresholds_is_of_the_policy_and_the_defaults_of_now() -> None:
+    job = Job(Scene(region=standing.REGION, days=standing.DAYS), "watchdog", 0, standing.defaults("alarm"))
+    page = (standing.DOCS / "thresholds.md").read_text()
+    assert standing.first_market(job.run()) in page, "run `make thresholds`, then read the page again"
 
 
 def test_a_threshold_that_makes_no_difference_is_not_said_to_lie_on_the_front() -> None:
