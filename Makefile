@@ -114,6 +114,9 @@ game-day: $(DEV) ## the fleet through a bad day on an AWS inside this machine, u
 bench-ops: $(DEV) ## seconds and calls of fleetctl status and preflight
 	python -m scripts.bench_ops
 
+bench-walk: $(DEV) ## seconds of every line of a newcomer's path: clone, demo, edit, preflight, diff, deploy, ..., destroy
+	@python -m tests.e2e.bench
+
 bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (hours; see --help)
 	python -m fleet.drills.bounds
 

@@ -1,68 +1,73 @@
-"""The whole app through the real CDK CLI on the embedded AWS: bootstrap, deploy, the drift gate, diff, destroy.
+"""The README's walk by the real CDK CLI on the embedded AWS, and the drift gate on what it deployed.
 
 The drift gate: whichever way the lever was moved, a deploy without changes, a deploy with changed user data and a
 deploy with a new stack tag all keep it. A copy of the app with a literal 0 in the lever's place fails the same gate.
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from fleet import cdk_cli, embedded, names, validation
+from fleet import embedded, names, validation
 from fleet.cdk_cli import Cdk, CdkError
 from fleet.embedded import inventory
-from fleet.embedded.deployed import Deployed, fill_store
-from tests.synth import CDK_JSON
+from fleet.embedded.deployed import Deployed
+from fleet.ops.review import MARKER
+from tests.e2e import walk
+from tests.e2e.walk import Typed
+from tests.synth import CDK_JSON, ROOT
 
 pytestmark = pytest.mark.xdist_group("cdk")
 
-SETTINGS = validation.load(CDK_JSON)
-FLEET = SETTINGS.fleet_name
+FLEET = validation.load(CDK_JSON).fleet_name
 GROUP_STACK = names.stack(FLEET, "group")
 
 
 @dataclass(frozen=True)
 class World:
-    """A bootstrapped account, a folder with the app's cdk.json, its assembly, and one with changed user data."""
+    """An account at the end of the walk, before its last line; the assembly it deployed, and the one it reviewed."""
 
     fleet: Deployed
     cdk: Cdk
-    app: Path
+    checkout: Path
+    typed: tuple[Typed, ...]
+    leave: str  # the last line
     assembly: Path
     other_user_data: Path
 
     def on(self, aws: embedded.Aws) -> "World":
         """The same on a copy of the account."""
-        fleet = self.fleet.on(aws)
-        return replace(self, fleet=fleet, cdk=Cdk(aws.environment(), self.cdk.log))
+        return replace(self, fleet=self.fleet.on(aws), cdk=Cdk(aws.environment(), self.cdk.log))
+
+    def said(self, beginning: str) -> list[Typed]:
+        """The lines of the walk that begin with these words."""
+        return [typed for typed in self.typed if typed.line.startswith(beginning)]
 
 
 @pytest.fixture(scope="module")
 def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Everything deployed once, by the CLI."""
+    """The walk, once."""
     base = tmp_path_factory.mktemp("cdk")
-    with embedded.server(base / "aws", SETTINGS.region) as aws:
+    checkout, deployed, reviewed = walk.linked(base / "checkout"), base / "deployed", base / "reviewed"
+    typed: list[Typed] = []
+    with walk.cloud(checkout) as aws, walk.terminal(checkout) as enter:
         cdk = Cdk(aws.environment(), base / "cdk.log")
-        fleet = Deployed(aws, SETTINGS)
-        app = cdk_cli.with_settings(base / "app", {}, CDK_JSON)
-        world = World(fleet, cdk, app, base / "cdk.out", base / "cdk.out.user-data")
-        cdk.synth(world.assembly, app_dir=app)
-        changed = {**json.loads(fleet.settings.to_json())["drain"], "budget_seconds": 90}
-        cdk.synth(world.other_user_data, app_dir=cdk_cli.with_settings(base / "other", {"drain": changed}, CDK_JSON))
-        cdk.bootstrap(embedded.ACCOUNT, aws.region, base / "empty")
-        with pytest.raises(CdkError, match="fleetctl publish"):
-            cdk.deploy(world.assembly, names.stack(FLEET, "network"), names.stack(FLEET, "store"), GROUP_STACK)
-        fill_store(fleet)
-        cdk.deploy(world.assembly)
-        yield world
+        *lines, leave = walk.lines()[1]
+        for line in lines:
+            typed.append(enter(line))
+            if line.startswith("make deploy") and not deployed.exists():
+                shutil.copytree(checkout / "cdk.out", deployed)
+                with aws.fork(base / "empty-store") as copy, pytest.raises(CdkError, match="fleetctl publish"):
+                    Cdk(copy.environment(), cdk.log).deploy(deployed, names.stack(FLEET, "network"), GROUP_STACK)
+        shutil.copytree(checkout / "cdk.out", reviewed)
+        fleet = Deployed(aws, validation.load(checkout / "cdk.json"))
+        yield World(fleet, cdk, checkout, tuple(typed), leave, deployed, reviewed)
 
 
 @pytest.fixture
@@ -72,11 +77,31 @@ def world(account: World, tmp_path: Path) -> Iterator[World]:
         yield account.on(copy)
 
 
-def sequence(world: World, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What `make deploy` and `make destroy` run."""
-    environment = {**os.environ, **world.cdk.environment, "PYTHONPATH": str(cdk_cli.ROOT)}
-    command = [sys.executable, "-m", "fleet.sequence", *arguments]
-    return subprocess.run(command, cwd=world.app, env=environment, capture_output=True, text=True, check=False)
+def test_the_readmes_walk_ends_well_but_where_it_must_stop(account: World) -> None:
+    empty, full = account.said("make deploy")
+    assert [typed for typed in account.typed if typed.code != (2 if typed is empty else 0)] == []
+    assert "The model store lacks artifacts/" in empty.said
+    assert "Fill it with `fleetctl publish`" in empty.said
+    assert "Traceback" not in empty.said
+    assert GROUP_STACK in full.said
+    before, after = validation.load(CDK_JSON), account.fleet.settings
+    assert (before.network.callers, after.network.callers) == (("10.42.0.0/20",), ("10.0.0.0/8",))
+    assert (before.mail, after.mail) == ((), ("you@example.org",))
+
+
+def test_the_pull_requests_command_tells_what_rolls_boxes_and_writes_it_where_the_comment_is_read(
+    account: World,
+) -> None:
+    (told,) = account.said("make review")
+    comment = (account.checkout / "out" / "review.md").read_text()
+    assert comment in told.said
+    assert comment.startswith(MARKER)
+    assert "- **Rolls boxes:** yes, launch-first" in comment
+    assert "LaunchTemplateData/UserData" in comment
+    assert "- **Destructive:** no" in comment
+    steps = yaml.safe_load((ROOT / ".github/workflows/pull-request.yml").read_text())["jobs"]["review"]["steps"]
+    assert told.line in [step.get("run") for step in steps]
+    assert "out/review.md" in [step.get("with", {}).get("path") for step in steps]
 
 
 def flip(fleet: Deployed, percentage: int) -> None:
@@ -92,9 +117,8 @@ def flip(fleet: Deployed, percentage: int) -> None:
     )
 
 
-def drift_gate(world: World, *percentages: int) -> list[str]:
-    """Which deploys moved the lever, or failed to do what they were for; empty: the gate holds."""
-    findings = []
+def drift_gate(world: World, *percentages: int) -> Iterator[str]:
+    """Which deploys move the lever, or fail to do what they are for; none: the gate holds."""
     for percentage in percentages:
         flip(world.fleet, percentage)
         version = int(world.fleet.template_version())
@@ -108,15 +132,14 @@ def drift_gate(world: World, *percentages: int) -> list[str]:
             world.cdk.deploy(assembly, GROUP_STACK, tags=tags)
             found = (world.fleet.percentage(), world.fleet.lever())
             if found != (percentage, str(percentage)):
-                findings.append(f"{name} after a flip to {percentage}: group and lever are {found}")
+                yield f"{name} after a flip to {percentage}: group and lever are {found}"
                 flip(world.fleet, percentage)
         if int(world.fleet.template_version()) != version + 2:
-            findings.append(f"two changes of user data moved version {version} to {world.fleet.template_version()}")
-    return findings
+            yield f"two changes of user data moved version {version} to {world.fleet.template_version()}"
 
 
 def test_no_deploy_moves_the_lever(world: World) -> None:
-    assert drift_gate(world, 100, 0) == []
+    assert list(drift_gate(world, 100, 0)) == []
 
 
 def test_a_literal_zero_in_the_levers_place_fails_the_gate(world: World, tmp_path: Path) -> None:
@@ -135,9 +158,8 @@ def test_a_literal_zero_in_the_levers_place_fails_the_gate(world: World, tmp_pat
         assert replaced == 1
         path.write_text(json.dumps(template))
         copies.append(copy)
-    findings = drift_gate(replace(world, assembly=copies[0], other_user_data=copies[1]), 100)
-    assert any("changed user data after a flip to 100" in finding for finding in findings), findings
-    assert any("a new stack tag after a flip to 100" in finding for finding in findings), findings
+    first = next(drift_gate(replace(world, assembly=copies[0], other_user_data=copies[1]), 100))
+    assert first.endswith("after a flip to 100: group and lever are (0, '100')")
 
 
 def test_diff_in_change_set_mode_sees_the_lever_move(world: World) -> None:
@@ -154,6 +176,7 @@ def test_diff_in_change_set_mode_sees_the_lever_move(world: World) -> None:
         found = cloudformation.describe_change_set(StackName=GROUP_STACK, ChangeSetName=name)
         return [change["ResourceChange"]["ResourceType"] for change in found["Changes"]]
 
+    flip(world.fleet, 0)  # the walk pinned
     assert "There were no differences" in world.cdk.diff(world.assembly, GROUP_STACK)
     assert change_set("still") == []
     flip(world.fleet, 100)
@@ -167,19 +190,10 @@ def test_destroy_leaves_what_is_kept_on_purpose_and_nothing_else(world: World) -
         f"parameter: {names.state_parameter(FLEET)}",
     }
     assert kept < inventory.listing(world.fleet.aws)
-    told = sequence(world, "destroy", "--force", "--app", str(world.assembly))
+    with walk.terminal(world.checkout, world.cdk.environment) as enter:
+        told = enter(world.leave)
+    assert told.code == 0, told.said
     assert inventory.listing(world.fleet.aws) == kept
     for item in kept:
-        assert item.split(": ")[1] in told.stdout
-    assert "$0.00 a month" in told.stdout
-
-
-def test_make_deploy_stops_at_an_empty_store_and_names_the_next_command(world: World) -> None:
-    model = world.fleet.settings.model
-    bucket = world.fleet.output("store", "BucketName")
-    world.fleet.aws.client("s3").delete_object(Bucket=bucket, Key=model.gguf.key)
-    told = sequence(world, "deploy", "--require-approval=never")
-    assert told.returncode == 2
-    assert model.gguf.key in told.stderr
-    assert "fleetctl publish" in told.stderr
-    assert "Traceback" not in told.stderr
+        assert item.split(": ")[1] in told.said
+    assert "$0.00 a month" in told.said

@@ -140,24 +140,14 @@ def test_the_same_deploy_goes_through_once_the_market_sells(live: Deployed, chan
     assert live.template_version() == "2"
 
 
-def review(live: Deployed, cdk_out: Path, *more: str) -> str:
-    done = CliRunner().invoke(main, ["review", "--assembly", str(cdk_out), *more], env=live.aws.environment())
+def review(live: Deployed, cdk_out: Path) -> str:
+    done = CliRunner().invoke(main, ["review", "--assembly", str(cdk_out)], env=live.aws.environment())
     assert done.exit_code == 0, done.output
     return done.output
 
 
 def test_the_review_of_an_unchanged_app_says_nothing_changes(live: Deployed, assembly: Path) -> None:
     assert "**Nothing**" in review(live, assembly)
-
-
-def test_the_review_of_another_bundle_says_that_it_rolls_launch_first(
-    live: Deployed, changed: Path, tmp_path: Path
-) -> None:
-    text = review(live, changed, "--out", str(tmp_path / "out" / "review.md"))
-    assert "- **Rolls boxes:** yes, launch-first" in text
-    assert "LaunchTemplateData/UserData" in text
-    assert "- **Destructive:** no" in text
-    assert (tmp_path / "out" / "review.md").read_text() == text
 
 
 def test_the_review_after_a_flip_says_that_the_next_deploy_carries_the_lever(answers: Any) -> None:
