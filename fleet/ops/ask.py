@@ -12,6 +12,7 @@ from fleet import names
 from fleet.ask_document import ANSWER_SECONDS, encode
 from fleet.ops.aws import Aws
 from fleet.ops.errors import MissingError, OperatorError
+from fleet.ops.observe import target_health
 
 POLL_SECONDS = 1.0
 
@@ -60,20 +61,12 @@ def ask(aws: Aws, fleet: str, prompt: str, *, wait_seconds: float = ANSWER_SECON
 
 def serving_box(aws: Aws, fleet: str) -> str:
     """A box that the balancer calls healthy."""
-    found = aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[names.group(fleet)])
-    targets = [arn for group in found["AutoScalingGroups"] for arn in group["TargetGroupARNs"]]
-    if not targets:
-        raise MissingError(
-            f"ask: the group {names.group(fleet)} does not exist",
-            "run `make deploy`, or check `fleet_name` in cdk.json",
-        )
-    health = aws.call("elbv2", "DescribeTargetHealth", TargetGroupArn=targets[0])["TargetHealthDescriptions"]
-    healthy = [target["Target"]["Id"] for target in health if target["TargetHealth"]["State"] == "healthy"]
-    if not healthy:
+    serving = [box for box, state in target_health(aws, fleet).items() if state == "healthy"]
+    if not serving:
         raise OperatorError(
             f"ask: no box of {fleet} serves now", "run `fleetctl status`: a boot takes 4 to 6 min, a drought longer"
         )
-    return str(min(healthy))
+    return min(serving)
 
 
 def _invocation(aws: Aws, command: str, box: str) -> dict[str, Any] | None:

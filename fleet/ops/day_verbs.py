@@ -121,7 +121,7 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             fleet = stack.enter_context(standing(folder, operator.settings_path))
             aws = Aws(settings.region, environment=fleet.aws.environment())
-            stage = EmbeddedStage(fleet, aws, stack.enter_context(front_door(fleet)))
+            stage = EmbeddedStage(fleet, aws, stack.enter_context(front_door(aws, settings.fleet_name)))
         load = stack.enter_context(Load(stage.endpoint, settings.model.name)) if with_load else None
         day, began = Day(stage, load), datetime.now(UTC)
         receipts = list(play(day, STEPS, tell))

@@ -103,6 +103,21 @@ def look(settings: Settings, aws: Aws) -> View:
     return View(world, state, problem, found, prices)
 
 
+def target_group(aws: Aws, fleet: str) -> str:
+    """ARN of the group's targets; MissingError where there is no group."""
+    group = names.group(fleet)
+    found = aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[group])["AutoScalingGroups"]
+    if not found:
+        raise MissingError(f"the group {group} does not exist", "run `make deploy`, or check `fleet_name` in cdk.json")
+    return str(found[0]["TargetGroupARNs"][0])
+
+
+def target_health(aws: Aws, fleet: str) -> dict[str, str]:
+    """What the balancer says of each box: healthy, initial, draining ..."""
+    found = aws.call("elbv2", "DescribeTargetHealth", TargetGroupArn=target_group(aws, fleet))
+    return {target["Target"]["Id"]: target["TargetHealth"]["State"] for target in found["TargetHealthDescriptions"]}
+
+
 def decisions(
     aws: Aws, fleet: str, since: datetime | None = None, pages: int | None = DECISION_PAGES
 ) -> tuple[Decided, ...]:

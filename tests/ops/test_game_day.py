@@ -16,7 +16,7 @@ from fleet.ops.aws import Aws
 from fleet.ops.gameday import report
 from fleet.ops.gameday.embedded_stage import EmbeddedStage, front_door
 from fleet.ops.gameday.live_stage import LiveStage
-from fleet.ops.gameday.load import Load, Request, summarize
+from fleet.ops.gameday.load import Load, Request, Summary
 from fleet.ops.gameday.scenario import STEPS, Day, play
 from fleet.ops.gameday.stage import StageError
 from fleet.settings import Settings
@@ -26,14 +26,17 @@ def test_every_step_of_the_day_holds_and_no_request_fails_during_the_planned_rol
     live: Deployed, tmp_path: Path
 ) -> None:
     began = datetime.now(UTC)
-    with front_door(live) as endpoint:
-        stage = EmbeddedStage(live, Aws(live.aws.region, environment=live.aws.environment()), endpoint)
+    aws = Aws(live.aws.region, environment=live.aws.environment())
+    with front_door(aws, live.settings.fleet_name) as endpoint:
+        stage = EmbeddedStage(live, aws, endpoint)
         with Load(endpoint, live.settings.model.name) as load:
             day = Day(stage, load)
             receipts = list(play(day, STEPS, lambda _: None))
     assert [(step.step, step.seen) for step in receipts if not step.held] == []
     assert [step.step for step in receipts] == [name for name, _, _ in STEPS]
     by_name = {step.step: step for step in receipts}
+    for step in ("arm through the gate", "planned roll under load", "after the cooldown"):
+        assert "a stand-in (the embedded AWS leaves a refresh InProgress)" in by_name[step].seen
     roll, dark = by_name["planned roll under load"].load, by_name["alarm in the dark"].load
     assert roll
     assert roll.requests > 0
@@ -72,14 +75,14 @@ def test_a_step_that_does_not_hold_fails_and_one_that_cannot_be_played_ends_the_
 
 def test_the_summary_counts_failures_and_the_longest_outage() -> None:
     requests = [Request(0, 1, ""), Request(2, 0.5, "refused"), Request(4, 0.5, "refused"), Request(7, 3, "")]
-    found = summarize(requests)
+    found = Summary.of(requests)
     assert (found.requests, found.failed, found.median_seconds, found.worst_seconds) == (4, 2, 3, 3)
     assert (found.longest_outage_seconds, found.errors) == (5, ("refused",))
 
 
 def test_an_outage_that_never_ends_lasts_to_the_last_failure() -> None:
-    assert summarize([Request(0, 1, "x"), Request(5, 1, "x")]).longest_outage_seconds == 6
-    assert summarize([]).requests == 0
+    assert Summary.of([Request(0, 1, "x"), Request(5, 1, "x")]).longest_outage_seconds == 6
+    assert Summary.of([]).requests == 0
 
 
 class Engine(http.server.BaseHTTPRequestHandler):

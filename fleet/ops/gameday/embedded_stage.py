@@ -8,14 +8,16 @@ import http.server
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 from fleet import names
 from fleet.embedded.deployed import Deployed
+from fleet.ops import observe
 from fleet.ops.aws import Aws
 from fleet.ops.gameday.stage import StageError
 from lambdas.watchdog.state import loads
@@ -25,6 +27,8 @@ HEALTH_SECONDS = 0.2  # how old the front door's knowledge of its targets may be
 
 class EmbeddedStage:
     """A deployed fleet on an embedded AWS."""
+
+    rolled_by = "a stand-in (the embedded AWS leaves a refresh InProgress)"
 
     def __init__(self, deployed: Deployed, aws: Aws, endpoint: str) -> None:
         self._deployed, self.aws, self.endpoint = deployed, aws, endpoint
@@ -85,10 +89,10 @@ class EmbeddedStage:
 
 
 @contextmanager
-def front_door(deployed: Deployed) -> Iterator[str]:
+def front_door(aws: Aws, fleet: str) -> Iterator[str]:
     """A stand-in for the balancer and the engine behind it; its address."""
     door = _Door(("127.0.0.1", 0), _Answer)
-    door.deployed = deployed
+    door.health = partial(observe.target_health, aws, fleet)
     threading.Thread(target=door.serve_forever, daemon=True).start()
     try:
         yield f"http://127.0.0.1:{door.server_port}"
@@ -101,7 +105,7 @@ class _Door(http.server.ThreadingHTTPServer):
     """Knows whether a target is healthy, as of a moment ago."""
 
     daemon_threads = True
-    deployed: Deployed
+    health: Callable[[], dict[str, str]]
     _known: tuple[float, bool] = (0.0, False)
     _lock = threading.Lock()
 
@@ -109,12 +113,7 @@ class _Door(http.server.ThreadingHTTPServer):
         """Whether a request has somewhere to go."""
         with self._lock:
             if time.monotonic() - self._known[0] > HEALTH_SECONDS:
-                group = self.deployed.group()
-                health = self.deployed.aws.client("elbv2").describe_target_health(
-                    TargetGroupArn=group["TargetGroupARNs"][0]
-                )
-                states = [target["TargetHealth"]["State"] for target in health["TargetHealthDescriptions"]]
-                self._known = (time.monotonic(), "healthy" in states)
+                self._known = (time.monotonic(), "healthy" in self.health().values())
             return self._known[1]
 
 

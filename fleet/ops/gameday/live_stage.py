@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 
 from fleet import names
+from fleet.ops import observe
 from fleet.ops.aws import Aws
 from fleet.ops.gameday.stage import until
 from fleet.settings import Settings
@@ -14,6 +15,8 @@ TICK_SECONDS = 60.0
 
 class LiveStage:
     """The fleet of the settings, in the account of the credentials."""
+
+    rolled_by = "the group's own refresh"
 
     def __init__(
         self,
@@ -39,7 +42,7 @@ class LiveStage:
 
     def go_dark(self) -> None:
         """Deregister every target: boxes run on, the balancer routes to none."""
-        self._removed = [target for target, _ in self._health()]
+        self._removed = list(self._health())
         self._move("DeregisterTargets")
         until("no target is healthy", self._dark, seconds=600, every=POLL_SECONDS, sleep=self._sleep)
 
@@ -71,36 +74,33 @@ class LiveStage:
 
     # --- reads -------------------------------------------------------------------------------------------------
 
-    def _target_group(self) -> str:
-        found = self.aws.call(
-            "autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[names.group(self._fleet)]
-        )
-        return str(found["AutoScalingGroups"][0]["TargetGroupARNs"][0])
-
     def _members(self) -> list[tuple[str, str]]:
         found = self.aws.call(
             "autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[names.group(self._fleet)]
         )
         return [(box["InstanceId"], box["LifecycleState"]) for box in found["AutoScalingGroups"][0]["Instances"]]
 
-    def _health(self) -> list[tuple[str, str]]:
-        found = self.aws.call("elbv2", "DescribeTargetHealth", TargetGroupArn=self._target_group())
-        return [(t["Target"]["Id"], t["TargetHealth"]["State"]) for t in found["TargetHealthDescriptions"]]
+    def _health(self) -> dict[str, str]:
+        return observe.target_health(self.aws, self._fleet)
 
     def _dark(self) -> bool:
-        return all(state != "healthy" for _, state in self._health())
+        return "healthy" not in self._health().values()
 
     def _rolled(self, old: tuple[str, ...]) -> bool:
         members = dict(self._members())
-        healthy = {target for target, state in self._health() if state == "healthy"}
-        fresh = [box for box, state in members.items() if box not in old and state == "InService" and box in healthy]
+        health = self._health()
+        fresh = [
+            box
+            for box, state in members.items()
+            if box not in old and state == "InService" and health.get(box) == "healthy"
+        ]
         return not set(old) & members.keys() and len(fresh) >= self.settings.capacity.min
 
     # --- writes ------------------------------------------------------------------------------------------------
 
     def _move(self, operation: str) -> None:
         targets = [{"Id": box} for box in self._removed]
-        self.aws.call("elbv2", operation, TargetGroupArn=self._target_group(), Targets=targets)
+        self.aws.call("elbv2", operation, TargetGroupArn=observe.target_group(self.aws, self._fleet), Targets=targets)
 
     def _set_alarm(self, state: str) -> None:
         self.aws.call(

@@ -6,7 +6,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -38,6 +38,28 @@ class Summary:
     worst_seconds: float
     longest_outage_seconds: float  # from the first failure of a run of failures to the next success
     errors: tuple[str, ...]
+
+    @classmethod
+    def of(cls, requests: Iterable[Request]) -> "Summary":
+        """Pure arithmetic over requests in any order."""
+        ordered = sorted(requests, key=lambda request: request.at)
+        times = sorted(request.seconds for request in ordered if not request.error)
+        outage = 0.0
+        dark_since: float | None = None
+        for request in ordered:
+            if request.error:
+                dark_since = request.at if dark_since is None else dark_since
+                outage = max(outage, request.at + request.seconds - dark_since)
+            elif dark_since is not None:
+                outage, dark_since = max(outage, request.at - dark_since), None
+        return cls(
+            requests=len(ordered),
+            failed=sum(bool(request.error) for request in ordered),
+            median_seconds=round(times[len(times) // 2], 3) if times else 0.0,
+            worst_seconds=round(times[-1], 3) if times else 0.0,
+            longest_outage_seconds=round(outage, 3),
+            errors=tuple(sorted({request.error for request in ordered if request.error})),
+        )
 
 
 @dataclass
@@ -87,27 +109,4 @@ class Load:
 
     def summary(self, since: float, until: float) -> Summary:
         """What was met by requests begun between two moments of the monotonic clock."""
-        return summarize([request for request in self.requests if since <= request.at <= until])
-
-
-def summarize(requests: Sequence[Request]) -> Summary:
-    """Pure arithmetic over requests in any order."""
-    ordered = sorted(requests, key=lambda request: request.at)
-    times = sorted(request.seconds for request in ordered if not request.error)
-    worst = outage = 0.0
-    dark_since: float | None = None
-    for request in ordered:
-        if request.error:
-            dark_since = request.at if dark_since is None else dark_since
-            worst = max(worst, request.at + request.seconds - dark_since)
-        elif dark_since is not None:
-            worst, dark_since = max(worst, request.at - dark_since), None
-    outage = worst
-    return Summary(
-        requests=len(ordered),
-        failed=sum(bool(request.error) for request in ordered),
-        median_seconds=round(times[len(times) // 2], 3) if times else 0.0,
-        worst_seconds=round(times[-1], 3) if times else 0.0,
-        longest_outage_seconds=round(outage, 3),
-        errors=tuple(sorted({request.error for request in ordered if request.error})),
-    )
+        return Summary.of(request for request in self.requests if since <= request.at <= until)

@@ -123,7 +123,7 @@ def _rearmed(day: Day) -> tuple[bool, str]:
     day.stage.finish_roll(old)
     record = day.press("scan", "the successor serves")
     kept = day.mode() == Mode.ARMED
-    return kept, f"{record['action']}: {record['reason']}"
+    return kept, f"{record['action']}: {record['reason']}; rolled by {day.stage.rolled_by}"
 
 
 def rolled_under_load(day: Day) -> tuple[bool, str]:
@@ -139,8 +139,9 @@ def rolled_under_load(day: Day) -> tuple[bool, str]:
     day.stage.finish_roll(old)
     met = day.load.summary(began, time.monotonic()) if day.load else None
     fresh = not set(old) & set(day.boxes())
-    words = f"{len(old)} box replaced" + (f", {met.requests} requests, {met.failed} failed" if met else "")
-    return fresh and (met is None or met.failed == 0), words
+    counted = f", {met.requests} requests, {met.failed} failed" if met else ""
+    seen = f"{len(old)} box replaced by {day.stage.rolled_by}{counted}"
+    return fresh and (met is None or met.failed == 0), seen
 
 
 def declined_while_it_answers(day: Day) -> tuple[bool, str]:

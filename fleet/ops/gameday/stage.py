@@ -17,6 +17,7 @@ class Stage(Protocol):
     settings: Settings
     aws: Aws
     endpoint: str
+    rolled_by: str  # who brings an instance refresh to its end; told in the line of every step that waits for one
 
     def let_pass(self, seconds: float, why: str) -> None:
         """The watchdog's next decision sees the world this much later."""
