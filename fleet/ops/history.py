@@ -7,7 +7,7 @@ its own history, and the boxes' log has the boots by stage.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -53,29 +53,6 @@ class Stage:
     outcome: str
 
 
-@dataclass(frozen=True)
-class Known:
-    """What EC2 says of a box: all that run, and those that ended within the hour."""
-
-    purchase: str
-    pool: str
-    launched: datetime
-    ended: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Sources:
-    """What AWS remembers, parsed."""
-
-    since: datetime
-    until: datetime
-    decisions: tuple[observe.Decided, ...]
-    activities: tuple[Activity, ...]
-    alarms: tuple[tuple[datetime, str], ...]
-    stages: tuple[Stage, ...]
-    living: Mapping[str, Known]  # by box, as far as EC2 still remembers it
-
-
 @dataclass
 class Life:
     """What is known of one box."""
@@ -88,6 +65,19 @@ class Life:
     ended: datetime | None = None
     ended_why: str = ""
     stages: list[Stage] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What AWS remembers, parsed."""
+
+    since: datetime
+    until: datetime
+    decisions: tuple[observe.Decided, ...]
+    activities: tuple[Activity, ...]
+    alarms: tuple[tuple[datetime, str], ...]
+    stages: tuple[Stage, ...]
+    living: Mapping[str, Life]  # by box, as far as EC2 still remembers it
 
 
 # --- read ------------------------------------------------------------------------------------------------------
@@ -155,7 +145,7 @@ def _stages(aws: Aws, fleet: str, since: datetime) -> Iterator[Stage]:
             )
 
 
-def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, Known]]:
+def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, Life]]:
     """Boxes that EC2 remembers: those that run, and those that ended within the hour."""
     ours = [{"Name": "tag:aws:autoscaling:groupName", "Values": [names.group(fleet)]}]
     for reservation in aws.items("ec2", "DescribeInstances", "Reservations", Filters=ours):
@@ -163,23 +153,19 @@ def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, Known]]:
             purchase = "spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand"
             gone = _ENDED.search(raw.get("StateTransitionReason", ""))
             ended = datetime.fromisoformat(f"{gone[1]}+00:00") if gone else None
-            yield raw["InstanceId"], Known(purchase, raw["InstanceType"], raw["LaunchTime"], ended)
+            yield raw["InstanceId"], Life(purchase, raw["InstanceType"], raw["LaunchTime"], ended=ended)
 
 
 # --- put in order ----------------------------------------------------------------------------------------------
 
 
 def lives(sources: Sources, settings: Settings) -> dict[str, Life]:
-    """Every box by id, from whichever source knows it; an unknown kind is taken from the lever of its time."""
-    found: dict[str, Life] = {}
+    """Every box by id, from whichever source knows it; an unknown kind is taken for spot."""
+    found = {box: replace(remembered, stages=[]) for box, remembered in sources.living.items()}
 
     def life(box: str) -> Life:
         return found.setdefault(box, Life())
 
-    for box, remembered in sources.living.items():
-        known = life(box)
-        known.purchase, known.pool, known.launched = remembered.purchase, remembered.pool, remembered.launched
-        known.ended = remembered.ended
     for activity in sources.activities:
         if activity.box and activity.launch:
             known = life(activity.box)
@@ -232,15 +218,10 @@ def events(sources: Sources, settings: Settings) -> list[Event]:
     ]
     levers = [event for event in found if event.kind == "lever"]
     found += _failed_launches(sources.activities, levers)
-    inside = sorted(
-        (event for event in found if sources.since <= event.at <= sources.until), key=lambda event: event.at
-    )
-    start = Event(sources.since, "start", {"name": settings.fleet_name, "desired": settings.capacity.min})
-    return [
-        start,
-        *inside,
-        Event(sources.until, "end", {"name": settings.fleet_name, "desired": settings.capacity.min}),
-    ]
+    inside = [event for event in found if sources.since <= event.at <= sources.until]
+    fleet = {"name": settings.fleet_name, "desired": settings.capacity.min}
+    start, end = Event(sources.since, "start", fleet), Event(sources.until, "end", fleet)
+    return [start, *sorted(inside, key=lambda event: event.at), end]
 
 
 def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources) -> Iterator[Event]:

@@ -19,7 +19,7 @@ from fleet.embedded.deployed import Deployed
 from fleet.events import Event, read
 from fleet.measure import Measure
 from fleet.ops import history, receipt
-from fleet.ops.history import Activity, Known, Life, Sources, Stage
+from fleet.ops.history import Activity, Life, Sources, Stage
 from fleet.ops.observe import Decided
 from fleet.settings import Settings
 from tests.synth import ROOT
@@ -35,7 +35,7 @@ def decided(minutes: float, **record: Any) -> Decided:
     return Decided(at(minutes), {"outcome": "done", **record})
 
 
-OLD = Known("spot", "g6.xlarge", at(-60))
+OLD = Life("spot", "g6.xlarge", at(-60))
 
 
 def a_night(**more: Any) -> Sources:
@@ -67,7 +67,7 @@ def a_night(**more: Any) -> Sources:
         ),
         alarms=((at(35), "ALARM"), (at(46), "OK")),
         stages=(Stage("i-2", "restore", 30, 130, "done"), Stage("i-2", "complete", 266, 267.4, "done")),
-        living={"i-2": Known("on-demand", "g6.xlarge", at(35.2))},
+        living={"i-2": Life("on-demand", "g6.xlarge", at(35.2))},
     )
     return replace(base, **more)
 
