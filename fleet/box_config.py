@@ -16,7 +16,7 @@ ACTIONS = {
     "bundle": ("s3:GetObject",),
     "store": ("s3:ListBucket",),  # a missing cache must answer 404, not 403
     "store's objects": ("s3:GetObject",),
-    "store cache/*": ("s3:PutObject", "s3:AbortMultipartUpload"),
+    "store's cache": ("s3:PutObject", "s3:AbortMultipartUpload"),
     "group": (
         "autoscaling:CompleteLifecycleAction",
         "autoscaling:RecordLifecycleActionHeartbeat",

@@ -32,7 +32,7 @@ def box_role(
             "on": bucket.arn_for_objects("*"),
             "because": "artifacts and cache: all objects of the fleet's own bucket",
         },
-        "store cache/*": {
+        "store's cache": {
             "on": bucket.arn_for_objects(f"{names.CACHE_PREFIX}*"),
             "because": "the blobs of the cache are named by their digests",
         },

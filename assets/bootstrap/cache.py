@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import engine
+import names
 import paths
 from aws import Aws
 from config import Box
@@ -55,7 +56,12 @@ def cache_key(box: Box, etags: Mapping[str, str]) -> str:
 
 def manifest_key(key: str) -> str:
     """Where the manifest of a cache stands."""
-    return f"cache/{key}/manifest.json"
+    return f"{names.CACHE_PREFIX}{key}/manifest.json"
+
+
+def blob_key(name: str) -> str:
+    """Where a blob stands; `name` is its file's, sha256-<digest>."""
+    return f"{names.CACHE_PREFIX}blobs/{name}"
 
 
 def blobs(manifest: str) -> list[Item]:
@@ -71,7 +77,7 @@ def blobs(manifest: str) -> list[Item]:
         if algorithm != "sha256" or len(value) != 64 or not value.isalnum():
             raise DamagedError(f"cache manifest: {digest} is no digest")
         name = f"sha256-{value}"
-        items.append(Item(f"cache/blobs/{name}", paths.MODELS / "blobs" / name, size, sha256=value))
+        items.append(Item(blob_key(name), paths.MODELS / "blobs" / name, size, sha256=value))
     return items
 
 

@@ -183,7 +183,7 @@ def prime_cache(aws: embedded.Aws, sources: dict[str, Path], folder: Path) -> di
     keys = {"manifest": cache.manifest_key(cache.cache_key(config.Box(**raw), etags))}
     for blob in (folder / "blobs").iterdir():
         kind = "model" if blob.stat().st_size > 1000 else "config"
-        keys[kind] = f"cache/blobs/{blob.name}"
+        keys[kind] = cache.blob_key(blob.name)
         s3.upload_file(str(blob), BUCKET, keys[kind])
     s3.put_object(Bucket=BUCKET, Key=keys["manifest"], Body=manifest.encode())
     return keys
@@ -352,11 +352,11 @@ class World:
     def cache_is_whole(self) -> bool:
         """Whether a manifest is there and every blob it names is what its digest says."""
         s3 = self.aws.client("s3")
-        found = {item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET, Prefix="cache/")["Contents"]}
+        found = {item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET, Prefix=names.CACHE_PREFIX)["Contents"]}
         (manifest,) = [key for key in found if key.endswith("manifest.json")]
         raw = json.loads(s3.get_object(Bucket=BUCKET, Key=manifest)["Body"].read())
         for entry in [raw["config"], *raw["layers"]]:
-            key = "cache/blobs/" + entry["digest"].replace(":", "-")
+            key = f"{names.CACHE_PREFIX}blobs/{entry['digest'].replace(':', '-')}"
             data = s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() if key in found else b""
             if f"sha256:{hashlib.sha256(data).hexdigest()}" != entry["digest"]:
                 return False
