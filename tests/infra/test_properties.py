@@ -72,17 +72,6 @@ def noticed(broken: Templates) -> bool:
     return False
 
 
-def test_each_alarm_has_its_page(assembly: Path) -> None:
-    alarms = [
-        alarm["Properties"]["AlarmDescription"]
-        for room in ("watchdog", "monitoring")
-        for alarm in resources(read(assembly)[room], "AWS::CloudWatch::Alarm")
-    ]
-    pages = [re.search(r"docs/runbook/[a-z-]+\.md", text) for text in alarms]
-    assert len(pages) == 4
-    assert all(page and (ROOT / page[0]).is_file() for page in pages)
-
-
 def test_synth_asks_nobody(assembly: Path) -> None:
     manifest = json.loads((assembly / "manifest.json").read_text())
     assert "missing" not in manifest
