@@ -84,7 +84,8 @@ def chapter(
     whole = timeline.save(told, out_dir / f"{prefix}{suffix}", title=title)
     pictures = [Picture(title, whole)]
     for number, zoom in enumerate(longest_spells(told) if zooms is None else zooms, 1):
-        caption = f"{timeline.clock(zoom.start)[:-3]}: {_degraded_minutes(told, zoom):.0f} min degraded"
+        start, end = (timeline.clock(at)[:-3] for at in (zoom.start, zoom.end))
+        caption = f"{start} to {end.rpartition(' ')[2]}: {_degraded_minutes(told, zoom):.0f} min degraded"
         path = out_dir / f"{prefix}-{number}.svg"
         timeline.save(told, path, title=caption, start=zoom.start, end=zoom.end)
         pictures.append(Picture(caption, path))

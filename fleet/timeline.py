@@ -1,6 +1,8 @@
 """Draws an event log as a swim-lane timeline: boxes by kind and pool, serving, alarm, mode, lever, mails."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,8 +25,11 @@ LANE = 0.72  # height of a lane's bars
 DAY_SECONDS = 86400.0
 LABELS_AT_MOST = 12
 CLOSE_SECONDS = 2 * 3600  # a picture of less has room for explanations
-NOTE_ROWS = 4
+LONG_SECONDS = 3 * DAY_SECONDS  # one of more names what was done: why stands in the pictures of its spells
+NOTE_ROWS = 6
+LATE = "it tells of the minutes before: callers are served again"
 MINOR_ACTS = ("skipped", "failed", "dry")
+TICKS = ["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M"]  # of a year's first month, a month's first day, midnight, ...
 OFFSETS = ["UTC", "%Y, UTC", "%b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y %H:%M, UTC"]
 
 STYLE: Any = {
@@ -89,6 +94,8 @@ class _Lanes:
         shown = [mark for mark in story.marks if start <= mark.at <= end]
         self._refused = [mark for mark in shown if mark.kind == "launch.failed"]
         acts = [mark for mark in story.acts() if start <= mark.at <= end]
+        if end - start > LONG_SECONDS:
+            acts = [replace(mark, text=mark.detail) for mark in acts]
         mails = [mark for mark in shown if mark.kind == "mail"]
         self._notes = [("watchdog", *self._staggered(acts)), ("mail", *self._staggered(mails))]
         self._silent = bool(story.decisions) and not mails
@@ -131,7 +138,9 @@ class _Lanes:
     def _time_axis(self, axes: Axes) -> None:
         locator = mdates.AutoDateLocator(minticks=5, maxticks=14, tz=UTC)  # type: ignore[no-untyped-call]
         axes.xaxis.set_major_locator(locator)
-        formatter = mdates.ConciseDateFormatter(locator, tz=UTC, offset_formats=OFFSETS)  # type: ignore[no-untyped-call]
+        formatter = mdates.ConciseDateFormatter(  # type: ignore[no-untyped-call]
+            locator, tz=UTC, zero_formats=TICKS, offset_formats=OFFSETS
+        )
         axes.xaxis.set_major_formatter(formatter)
         axes.grid(axis="x", color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
@@ -190,7 +199,8 @@ class _Lanes:
             axes.plot([_date(life.noticed)], [y], marker="v", color=BAD, markersize=6, markeredgecolor="white")
 
     def _strip(self, axes: Axes, y: int, name: str) -> None:
-        for span in self._story.strips[name]:
+        spans = self._story.strips[name]
+        for number, span in enumerate(spans):
             if span.end <= self._start or span.start >= self._end:
                 continue
             if name == "lever":
@@ -201,10 +211,16 @@ class _Lanes:
             ink = INK if color in (QUIET, ON_DEMAND) else "white"
             self._text(axes, y, span, text, color=ink)
             if span.value == "ALARM" and self._served_at(span.start) and self._end - self._start < CLOSE_SECONDS:
-                says = "it tells of the minutes before: callers are served again ▸"
-                axes.text(
-                    _date(span.start), y, says, ha="right", va="center", color="white", fontsize=7.5, clip_on=True
-                )
+                self._late(axes, y, span, [*spans[:number][-1:], *spans[number + 1 :][:1]])
+
+    def _late(self, axes: Axes, y: int, alarm: Span, beside: Sequence[Span]) -> None:
+        """Why an alarm is lit while callers are served: in the span before it or after it that has the room."""
+        for span in beside:
+            if min(span.end, self._end) - max(span.start, self._start) > 0.6 * (self._end - self._start):
+                before = span.start < alarm.start
+                at, side, says = (alarm.start, "right", f"{LATE} ▸") if before else (alarm.end, "left", f"◂ {LATE}")
+                axes.text(_date(at), y, says, ha=side, va="center", color="white", fontsize=7.5, clip_on=True)
+                return
 
     def _served_at(self, at: float) -> bool:
         return any(s.start <= at < s.end and int(s.value) > 0 for s in self._story.strips.get("serving", []))
@@ -229,7 +245,7 @@ class _Lanes:
     def _extent(self, mark: Mark) -> tuple[float, float]:
         """Where a mark and its text begin and end, in seconds."""
         width = self._end - self._start
-        text = width * (0.01 + 0.0048 * len(_short(mark.text)))
+        text = width * (0.018 + 0.0048 * len(_short(mark.text)))
         return (mark.at - text, mark.at + 0.006 * width) if self._on_the_left(mark) else (mark.at, mark.at + text)
 
     def _on_the_left(self, mark: Mark) -> bool:
@@ -273,6 +289,7 @@ def _date(seconds: float) -> float:
 
 
 def _short(text: str, limit: int = 72) -> str:
+    text = re.sub(r"\bi-0{9,}", "i-", text)  # a simulated box
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 

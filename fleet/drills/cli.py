@@ -17,6 +17,7 @@ from fleet.drills.clock import utc
 from fleet.drills.compare import Job, Row, front, quantile, run
 from fleet.events import Event
 from fleet.ops.context import Operator, pass_operator
+from fleet.settings import Settings
 
 NIGHT = "2026-07-27-seven-reclaims-in-21-hours"
 LONGEST_PAUSE_SECONDS = 1.5
@@ -79,7 +80,7 @@ def drill_command(
     for note in (*first.assumptions, *_pinned(rows)):
         console.print(f"- {note}", style="dim", highlight=False)
     _table(rows, console, first.market.name if len(seeds) == 1 else f"{' '.join(words)}, {len(seeds)} markets")
-    path = _page(chosen, rows, [*first.assumptions, *_pinned(rows)], out)
+    path = _page(base.settings, chosen, rows, [*first.assumptions, *_pinned(rows)], out)
     console.print(f"[bold]{path}[/bold]  pictures, windows, every decision; events-*.jsonl beside it")
 
 
@@ -206,7 +207,7 @@ def _table(rows: Sequence[Row], console: Console, title: str) -> None:
     console.print(table)
 
 
-def _page(chosen: Sequence[str], rows: Sequence[Row], notes: list[str], out: Path) -> Path:
+def _page(settings: Settings, chosen: Sequence[str], rows: Sequence[Row], notes: list[str], out: Path) -> Path:
     """The first seed of every policy in pictures, all seeds in charts."""
     from fleet import report, story
     from fleet.drills import charts
@@ -229,7 +230,15 @@ def _page(chosen: Sequence[str], rows: Sequence[Row], notes: list[str], out: Pat
                 rows, out / "cost.svg", title="Cost against degraded minutes: left and low is better"
             ),
         ),
-        report.Picture("windows", charts.windows(rows, out / "windows.svg", title="How long callers were degraded")),
+        report.Picture(
+            "windows",
+            charts.windows(
+                rows,
+                out / "windows.svg",
+                title="How long callers were degraded",
+                alarm_minutes=settings.watchdog.alarm_minutes,
+            ),
+        ),
     ]
     return report.page(
         out, title=title, chapters=chapters, table=[_cells(row) for row in rows], charts=drawn, notes=notes

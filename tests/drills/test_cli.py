@@ -35,7 +35,7 @@ def test_drill_writes_table_page_and_one_log_per_policy(market: Path, tmp_path: 
     assert "alarm watchdog" in result.output
     page = (out / "report.html").read_text()
     assert "failover" in page
-    zooms = re.findall(r"(\d\d \w{3} \d\d:\d\d): \d+ min degraded", page)
+    zooms = re.findall(r"(\d\d \w{3} \d\d:\d\d) to \d\d:\d\d: \d+ min degraded", page)
     assert len(zooms) == 2 * len(set(zooms)) > 0, "every policy is shown in the same detail"
     measure = Measure()
     with (out / "events-watchdog.jsonl").open() as log:

@@ -89,6 +89,27 @@ def test_the_night_of_28_july_says_why_the_alarm_is_late_that_nobody_was_mailed_
         assert words in text, words
 
 
+@pytest.mark.parametrize(("minute", "says"), [(4, f"◂ {timeline.LATE}"), (36, f"{timeline.LATE} ▸"), (20, None)])
+def test_a_late_alarm_is_explained_on_the_side_that_has_the_room(tmp_path: Path, minute: int, says: str | None) -> None:
+    box = {"purchase": "spot", "pool": "g6.xlarge", "usd_per_hour": 0.3}
+    log = [
+        at(0, "start", name="x", desired=1),
+        at(0, "box.launched", box="i-1", **box),
+        at(1, "box.serving", box="i-1"),
+    ]
+    log += [at(m, "alarm", state=state) for m, state in ((1, "OK"), (minute, "ALARM"), (minute + 2, "OK"))]
+    text = drawn([*log, at(40, "end", name="x", desired=1)], tmp_path)
+    assert (says in text) if says else (timeline.LATE not in text)
+
+
+def test_a_picture_of_many_days_names_what_was_done_and_a_shorter_one_says_why(tmp_path: Path) -> None:
+    why = "spot box i-00000000000000042 serves"
+    log = [at(0, "start", name="x", desired=1), at(60, "decision", signal={}, action="re-armed", reason=why)]
+    week = drawn([*log, at(7 * 1440, "end", name="x", desired=1)], tmp_path)
+    assert ">re-armed<" in week
+    assert ">re-armed: spot box i-42 serves<" in drawn([*log, at(1440, "end", name="x", desired=1)], tmp_path)
+
+
 def test_an_on_demand_drought_has_a_lane(tmp_path: Path) -> None:
     dry = [at(m, "market", pool="g6.xlarge", sells=m > 9, purchase="on-demand") for m in (0, 10)]
     text = drawn([at(0, "start", name="x", desired=1), *dry, at(20, "end", name="x", desired=1)], tmp_path)
