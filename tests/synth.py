@@ -34,3 +34,13 @@ def synth(out: Path, settings: dict[str, Any] | None = None, cdk_json: Path = CD
     )
     assert run.returncode == 0, run.stdout + run.stderr
     return assembly
+
+
+def change_user_data(assembly: Path) -> None:
+    """Other user data in a cloud assembly, as a new bundle would make it."""
+    path = assembly / "llm-group.template.json"
+    template = json.loads(path.read_text())
+    for resource in template["Resources"].values():
+        if resource["Type"] == "AWS::EC2::LaunchTemplate":
+            resource["Properties"]["LaunchTemplateData"]["UserData"] = {"Fn::Base64": "#!/bin/bash\n: another bundle\n"}
+    path.write_text(json.dumps(template))

@@ -1,5 +1,5 @@
 """Every command in README and docs is run: on the embedded AWS where it asks AWS, by its own parser where a test of its
-own runs it, as a dry run where it is a make verb whose run is another test.
+own runs it, as a dry run where it is a make verb whose run is another test. What no test runs says why.
 """
 
 import os
@@ -21,6 +21,7 @@ from fleet.cli import main
 from fleet.drills.arguments import scene_of
 from fleet.embedded.deployed import Deployed
 from tests.docs.commands import FENCE, ROOT, Shown, shown, told
+from tests.e2e import walk
 
 SHOWN = shown()
 TOLD = told()
@@ -32,6 +33,25 @@ RUN_ELSEWHERE = {
     "publish": "tests/unit/test_publish.py",
     "pin-ami": "tests/ops/test_embedded.py",
     "review": "tests/ops/test_deploys.py",
+}
+# make verbs that another test carries out, beside those of the README's walk (tests/e2e/test_cdk_cli.py types them).
+MADE_ELSEWHERE = {
+    "demo": "tests/e2e/test_demo.py",
+    "drill": "tests/drills/test_cli.py",
+    "game-day": "tests/ops/test_game_day.py",
+    "mutants": "tests/watchdog/test_mutants.py",
+    "synth": "tests/synth.py",
+    "thresholds": "tests/drills/test_rivals.py",
+}
+NOT_MADE = {
+    "bench-boot": "a measure",
+    "bench-drills": "a measure",
+    "bench-policy": "a measure of hours",
+    "bench-watchdog": "a measure",
+    "constraints": "asks the package index",
+    "help": "prints the Makefile",
+    "setup": "has run before any test can",
+    "test": "this",
 }
 # aws operations that neither moto nor a machine without the service can carry out: their parameters are checked.
 ONLY_CHECKED = {"start-session", "request-service-quota-increase", "continue-update-rollback", "create-grant"}
@@ -45,6 +65,10 @@ ELSEWHERE = {
 
 def of(program: str, commands: list[Shown] = SHOWN) -> list[Shown]:
     return [command for command in commands if command.words[0] == program]
+
+
+def make_verbs() -> set[str]:
+    return {word for command in of("make", [*SHOWN, *TOLD]) for word in command.words[1:] if "=" not in word}
 
 
 def test_the_docs_show_commands_of_every_kind() -> None:
@@ -61,12 +85,19 @@ def test_help_loads_nothing_that_draws() -> None:
 
 def test_every_make_verb_that_is_shown_exists_and_is_named_in_the_help() -> None:
     makefile = (ROOT / "Makefile").read_text()
-    verbs = {word for command in of("make", [*SHOWN, *TOLD]) for word in command.words[1:] if "=" not in word}
+    verbs = make_verbs()
     assert len(verbs) > 6
     for verb in verbs:
         assert re.search(rf"^{re.escape(verb)}:.*## ", makefile, re.MULTILINE), verb
     dry = subprocess.run(["make", "-n", *sorted(verbs)], cwd=ROOT, capture_output=True, text=True, check=False)
     assert dry.returncode == 0, dry.stderr
+
+
+def test_every_make_verb_that_is_shown_is_carried_out_by_a_test_or_says_why_not() -> None:
+    first, lines = walk.lines()
+    walked = {line.split()[1] for line in [first, *lines] if line.startswith("make ")}
+    assert make_verbs() - walked == {*MADE_ELSEWHERE, *NOT_MADE}
+    assert [path for path in MADE_ELSEWHERE.values() if not (ROOT / path).exists()] == []
 
 
 def test_every_fleetctl_command_that_a_message_tells_exists_with_its_options() -> None:

@@ -23,7 +23,7 @@ from fleet.ops import review as comparison
 from fleet.settings import Settings
 from lambdas.watchdog import handler
 from tests.drills.by_hand import HOUR, START, exact, market
-from tests.synth import ROOT
+from tests.synth import ROOT, change_user_data
 
 WATCHDOG_STATE = {"spot-armed": 0, "on-demand-failover": 100, "on-demand-pinned": 100}
 
@@ -109,20 +109,11 @@ def test_after_a_roll_back_of_a_pinned_fleet_the_scan_reports_and_changes_nothin
 
 
 @pytest.fixture
-def changed(assembly_dir_copy: Path) -> Path:
-    """The app with other user data, as a new bundle would make it."""
-    path = assembly_dir_copy / "llm-group.template.json"
-    body = json.loads(path.read_text())
-    for resource in body["Resources"].values():
-        if resource["Type"] == "AWS::EC2::LaunchTemplate":
-            resource["Properties"]["LaunchTemplateData"]["UserData"] = {"Fn::Base64": "#!/bin/bash\n: another bundle\n"}
-    path.write_text(json.dumps(body))
-    return assembly_dir_copy
-
-
-@pytest.fixture
-def assembly_dir_copy(assembly: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(assembly, tmp_path / "cdk.out"))
+def changed(assembly: Path, tmp_path: Path) -> Path:
+    """The app with other user data."""
+    copy = Path(shutil.copytree(assembly, tmp_path / "cdk.out"))
+    change_user_data(copy)
+    return copy
 
 
 def test_a_deploy_in_a_drought_keeps_the_box_and_says_why_it_failed(live: Deployed, changed: Path) -> None:
