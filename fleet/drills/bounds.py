@@ -49,9 +49,17 @@ class Results:
         return found
 
     def knob_front(self, region: str) -> list[tuple[float, float]]:
-        """(cost, degraded minutes) of the fixed knobs, dearest last."""
-        points = [self.mean(p, region) for p in self.policies if p.startswith(KNOBS)]
-        return sorted((point.cost_usd, point.degraded_minutes) for point in points)
+        """(cost, degraded minutes) of the fixed knobs that no other undercuts in both, dearest last."""
+        front: list[tuple[float, float]] = []
+        for cost, minutes in self.points(region, (p for p in self.policies if p.startswith(KNOBS))):
+            if not front or minutes < front[-1][1]:
+                front.append((cost, minutes))
+        return front
+
+    def points(self, region: str, policies: Iterable[str]) -> list[tuple[float, float]]:
+        """(cost, degraded minutes) of each, dearest last."""
+        means = [self.mean(policy, region) for policy in policies]
+        return sorted((mean.cost_usd, mean.degraded_minutes) for mean in means)
 
     def against_knobs(self, policy: str) -> dict[str, float]:
         """Per region: degraded minutes in times of the fixed knobs' at the same cost; 0 where none is as cheap."""
@@ -143,11 +151,12 @@ def picture(results: Results, path: Path) -> None:
 
     figure, panels = plt.subplots(1, len(results.regions), figsize=(4.6 * len(results.regions), 4), squeeze=False)
     for panel, region in zip(panels[0], results.regions, strict=True):
-        front = results.knob_front(region)
-        panel.plot(*zip(*front, strict=True), "o-", color="0.6", label="fixed knobs (10 min to 4 h)")
-        for policy in (*BASELINES, *results.judged):
-            mean = results.mean(policy, region)
-            panel.plot(mean.cost_usd, mean.degraded_minutes, "D", label=policy)
+        knobs = results.points(region, (p for p in results.policies if p.startswith(KNOBS)))
+        panel.plot(*zip(*knobs, strict=True), "o-", color="0.6", label="fixed knobs, 10 min to 4 h")
+        for policy in BASELINES:
+            panel.plot(*results.points(region, [policy])[0], "D", label=policy)
+        panel.plot(*zip(*results.points(region, results.judged), strict=True), "o-", label="bridge, bar 30 to 90 min")
+        panel.plot(*results.points(region, ["bridge"])[0], "D", color="C2", label="bridge, the default bar")
         panel.set(title=region, xlabel="USD in 45 days", ylabel="degraded minutes in 45 days", ylim=(0, None))
         panel.grid(alpha=0.3)
     panels[0][0].legend(fontsize=8)
@@ -192,7 +201,7 @@ def main(
         }
         out.mkdir(parents=True, exist_ok=True)
         (out / f"{name}.json").write_text(json.dumps([asdict(outcome) for outcome in known.values()]))
-        if not set(POLICIES) <= set(chosen):
+        if not {policy for policy in POLICIES if not policy.startswith("bridge ")} <= set(chosen):
             continue  # nothing to compare yet
         results = Results(known[task] for task in tasks)
         title = f"{market} markets, {behaviour}, {seeds} seeds from {first_seed}, {days:g} days"

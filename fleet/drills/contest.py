@@ -23,6 +23,7 @@ from fleet.drills.policies import DynamicFallback, Watchdog, without_valve
 from fleet.settings import Settings
 
 PATIENCE_SECONDS = 130
+OTHER_BARS_SECONDS = (1800, 2700, 5400)  # beside the default: the policy's own front
 KNOB_SECONDS = (600, 1800, 3600, 7200, 14400)
 
 MARKETS: dict[str, Callable[[str, int, float], Market]] = {
@@ -46,10 +47,18 @@ BEHAVIOURS: dict[str, Behaviour] = {
 
 BASELINES = ("alarm", "fallback")
 KNOBS = "knobs"
+
+
+def _bridge(settings: Settings, bar_seconds: int | None = None) -> Settings:
+    bridge = replace(settings.bridge, bar_seconds=bar_seconds or settings.bridge.bar_seconds)
+    return without_valve(replace(settings, policy="bridge", bridge=bridge))
+
+
 POLICIES: dict[str, tuple[Callable[[], Policy], Callable[[Settings], Settings]]] = {
     "alarm": (Watchdog, without_valve),
     "fallback": (DynamicFallback, without_valve),
-    "bridge": (Watchdog, lambda settings: without_valve(replace(settings, policy="bridge"))),
+    "bridge": (Watchdog, _bridge),
+    **{f"bridge {bar // 60} min": (Watchdog, partial(_bridge, bar_seconds=bar)) for bar in OTHER_BARS_SECONDS},
     **{f"{KNOBS} {seconds // 60} min": (partial(FixedKnobs, seconds), without_valve) for seconds in KNOB_SECONDS},
 }
 

@@ -132,7 +132,13 @@ def test_a_front_is_straight_between_its_points_out_of_reach_below_them_and_leve
 def test_a_policy_is_held_against_the_knobs_at_its_own_cost(
     minutes: float, cost: float, said: str, holds: bool
 ) -> None:
-    points = {"knobs 10 min": (48, 110.0), "knobs 30 min": (30, 200.0), "alarm": (100, 100.0), "fallback": (60, 100.0)}
+    points = {
+        "knobs 10 min": (48, 110.0),
+        "knobs 30 min": (30, 200.0),
+        "knobs 60 min": (60, 115.0),
+        "alarm": (100, 100.0),
+        "fallback": (60, 100.0),
+    }
     points["bridge"] = (minutes, cost)
     results = bounds.Results(
         contest.Outcome(contest.Task("fitted", "as measured", "r", policy, 1, 1), at, usd, 1, (1.0, 2.0), 0, 0, 0, 0)
