@@ -212,7 +212,8 @@ def test_deploy_holds_the_failover_back_and_the_alarm_path_takes_over() -> None:
 
 def test_specified_policy_ignores_patience_and_drought() -> None:
     cloud = armed(SETTINGS, drought_at=ago(1000))
-    assert wake(cloud, PATIENCE)["action"] == "nothing"
+    record = wake(cloud, PATIENCE)
+    assert (record["action"], record["reason"]) == ("nothing", "no drought")
     assert wake(cloud, failed(1))["action"] == "recorded"
     assert not [call for call in cloud.calls if call.startswith("wake")]
 
@@ -504,7 +505,8 @@ def test_used_up_hours_hold_a_failover_back_until_midnight() -> None:
     noon = NOW.replace(hour=12)
     cloud.live_alarm = replace(cloud.live_alarm, since=noon - timedelta(seconds=60))
     cloud.set_state(State(Mode.ARMED, launched_at=ago(86400), metered_at=noon, metered_seconds=3600))
-    assert wake(cloud, SCAN, now=noon)["action"] == "skipped"
+    record = wake(cloud, SCAN, now=noon)
+    assert (record["action"], record["reason"]) == ("skipped", "failover skipped: 1.0 h on-demand today, limit 1 h")
     assert wake(cloud, SCAN, now=noon + timedelta(hours=12, seconds=1))["action"] == "failover"
 
 
