@@ -400,6 +400,16 @@ def test_moderate_score_sells() -> None:
     assert wake(cloud, SCAN)["reason"].endswith("sells in use2-az1, use2-az2")
 
 
+def test_notice_told_again_later_does_not_move_the_bar_again() -> None:
+    cloud = armed()
+    cloud.put_box(age=3600, health="healthy")
+    wake(cloud, about("interruption-warning"))
+    before = cloud.state
+    wake(cloud, about("interruption-warning"), now=NOW + timedelta(seconds=600))
+    assert seen(cloud).bar_seconds == LIMITS.bar_seconds + LIMITS.bar_seconds * LIMITS.bar_sways_percent * 3 // 400
+    assert cloud.state == before
+
+
 def test_bar_that_has_moved_is_the_one_that_counts() -> None:
     raised = bridging(calm_seconds=LIMITS.bar_seconds, bar_seconds=LIMITS.bar_seconds + 121)
     assert wake(raised, SCAN)["action"] == "refused"
