@@ -29,6 +29,14 @@ def test_five_abandoned_launches_running_suspend_launch_with_one_mail() -> None:
     assert "Why: 5 launches running were abandoned\n" in cloud.mails[0][1]
 
 
+def test_stopped_boot_loop_moves_no_lever_whatever_the_parameter_says() -> None:
+    cloud = in_a_boot_loop()
+    cloud.lever = "100"  # by hand: the next scan's to repair
+    assert abandon(cloud, 4) == "boot-loop"
+    assert cloud.lever == "100"
+    assert not [call for call in cloud.calls if call.startswith(("put_lever", "flip"))]
+
+
 def test_abandoned_launch_told_twice_counts_once() -> None:
     cloud = in_a_boot_loop()
     before = cloud.state
