@@ -501,6 +501,15 @@ def test_used_up_hours_end_on_demand_with_a_mail(policy: str) -> None:
     assert [subject for subject, _ in cloud.mails] == ["[llm] on-demand hours of the day used up"]
 
 
+def test_used_up_hours_do_not_end_the_boxes_that_are_always_on_demand() -> None:
+    cloud = StillCloud.on_demand(metered_at=NOW, metered_seconds=3600)
+    capacity = replace(SETTINGS.capacity, min=2, max=3, on_demand_base=1)
+    cloud.settings = replace(limited(1), capacity=capacity)
+    cloud.put_box("i-0second", age=9000, spot=False, health="healthy")
+    wake(cloud, SCAN)
+    assert [call for call in cloud.calls if call.startswith("end_box")] == ["end_box i-0second"]
+
+
 def test_used_up_hours_hold_the_failover_of_a_drought_back() -> None:
     cloud, noon = armed(limited(1, "bridge")), NOW.replace(hour=12)
     evidence = Evidence(drought_at=noon - timedelta(seconds=131))
@@ -539,6 +548,34 @@ def test_hours_are_counted_by_every_scan_and_every_change_and_by_nothing_else() 
     cloud = armed(limited(20, "bridge"), drought_at=ago(131))
     wake(cloud, PATIENCE)
     assert loads(cloud.state).metered_at == NOW
+
+
+# --- what is read -------------------------------------------------------------------------------------------------
+
+
+def test_only_a_fleet_on_spot_looks_for_boxes_at_an_event_of_the_market() -> None:
+    cloud = StillCloud.on_demand()
+    cloud.settings = BRIDGE
+    wake(cloud, about("interruption-warning"))
+    assert [call for call in cloud.calls if call != "put_state"] == ["parameters", "group"]
+
+
+def test_only_an_event_of_the_market_makes_a_fleet_on_spot_look_for_boxes() -> None:
+    cloud = armed()
+    wake(cloud, "alarm-ok")
+    assert cloud.calls == ["parameters"]
+
+
+def test_patience_of_a_fleet_that_has_left_spot_asks_for_no_scores() -> None:
+    cloud = bridging(warned=BOX, warned_at=ago(10))
+    wake(cloud, PATIENCE)
+    assert cloud.calls == ["parameters"]
+
+
+def test_box_that_boots_under_a_notice_is_not_on_its_way() -> None:
+    cloud = armed(noticed=(BOX,))
+    cloud.put_box(BOX, age=60, lifecycle="Pending:Wait")
+    assert wake(cloud, failed(1))["action"] == "waiting"
 
 
 # --- beside the specified policy ----------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 
 from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh
 from lambdas.watchdog.state import Kind, Mode, State, StateError
-from tests.watchdog.still_cloud import NOW, StillCloud, ago, wake
+from tests.watchdog.still_cloud import EMPTY, NOW, StillCloud, ago, wake
 
 
 def armed() -> StillCloud:
@@ -145,6 +145,19 @@ def test_operator_begins_a_new_state_where_there_is_none(command: str, mode: Mod
     wake(cloud, command)
     assert cloud.parsed == State(mode, since=NOW)
     assert cloud.lever == "100"
+
+
+def test_pin_writes_the_first_state_of_a_fleet_whose_levers_are_up_already() -> None:
+    cloud = StillCloud(state=None, lever="100", live_group=replace(EMPTY, on_demand_percentage=100))
+    assert wake(cloud, "pin")["action"] == "pinned"
+    assert cloud.parsed == State(Mode.PINNED, since=NOW)
+
+
+def test_arm_leaves_launch_alone_where_it_is_not_suspended() -> None:
+    cloud = StillCloud.on_demand()
+    cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED))
+    wake(cloud, "arm")
+    assert not [call for call in cloud.calls if call.startswith("resume")]
 
 
 @pytest.mark.parametrize("text", ["", "rubbish", "[]", '{"version":2,"mode":"spot-armed"}'])

@@ -91,6 +91,13 @@ def fleet_of_two(*, base: int = 0) -> StillCloud:
     return cloud
 
 
+def test_box_that_ec2_does_not_know_yet_is_neither_spot_nor_on_demand() -> None:
+    cloud = under_way()
+    cloud.put_box(SPOT, age=0, lifecycle="Pending")
+    del cloud.known[SPOT]
+    assert wake(cloud, "scan")["reason"] == "re-arm: flipped, 300 s of 2700 s"
+
+
 def test_roll_is_not_started_where_spot_boxes_enough_serve_already() -> None:
     cloud = fleet_of_two()
     cloud.put_box(SPOT, age=200, health="healthy")

@@ -133,3 +133,8 @@ def test_look_at_a_group_that_was_not_read_is_a_mistake_that_shows() -> None:
 
 def test_events_keep_the_time_of_the_wake_up_in_utc() -> None:
     assert wake(StillCloud(), "alarm-ok", now=NOW)["signal"]["at"] == "2026-07-22T00:44:41+00:00"
+
+
+def test_a_group_that_was_not_read_is_a_mistake_of_ours_and_said_so() -> None:
+    with pytest.raises(LookupError, match=r"^the group was not read for this signal$"):
+        World().seen_group  # noqa: B018 - reading it is what fails
