@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -22,8 +23,13 @@ from fleet.drills.market import Market
 from fleet.drills.policies import DynamicFallback, Watchdog, without_valve
 from fleet.settings import Settings
 
-PATIENCE_SECONDS = 130
-OTHER_BARS_SECONDS = (1800, 2700, 5400)  # beside the default: the policy's own front
+# The bridge policy's own front beside its defaults, and the point that holds every bound with less patience.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "bridge 30 min": {"bar_seconds": 1800},
+    "bridge 45 min": {"bar_seconds": 2700},
+    "bridge 90 min": {"bar_seconds": 5400},
+    "bridge 40 min, patience 60 s": {"bar_seconds": 2400, "patience_seconds": 60},
+}
 KNOB_SECONDS = (600, 1800, 3600, 7200, 14400)
 
 MARKETS: dict[str, Callable[[str, int, float], Market]] = {
@@ -49,16 +55,15 @@ BASELINES = ("alarm", "fallback")
 KNOBS = "knobs"
 
 
-def _bridge(settings: Settings, bar_seconds: int | None = None) -> Settings:
-    bridge = replace(settings.bridge, bar_seconds=bar_seconds or settings.bridge.bar_seconds)
-    return without_valve(replace(settings, policy="bridge", bridge=bridge))
+def _bridge(settings: Settings, **limits: Any) -> Settings:
+    return without_valve(replace(settings, policy="bridge", bridge=replace(settings.bridge, **limits)))
 
 
 POLICIES: dict[str, tuple[Callable[[], Policy], Callable[[Settings], Settings]]] = {
     "alarm": (Watchdog, without_valve),
     "fallback": (DynamicFallback, without_valve),
     "bridge": (Watchdog, _bridge),
-    **{f"bridge {bar // 60} min": (Watchdog, partial(_bridge, bar_seconds=bar)) for bar in OTHER_BARS_SECONDS},
+    **{name: (Watchdog, partial(_bridge, **limits)) for name, limits in VARIANTS.items()},
     **{f"{KNOBS} {seconds // 60} min": (partial(FixedKnobs, seconds), without_valve) for seconds in KNOB_SECONDS},
 }
 
@@ -92,7 +97,7 @@ def drill(task: Task) -> Outcome:
     """One policy through one market."""
     policy, adjust = POLICIES[task.policy]
     settings = adjust(replace(default_settings(), region=task.region))
-    droughts = Droughts(PATIENCE_SECONDS)
+    droughts = Droughts(settings.bridge.patience_seconds)
     market = MARKETS[task.market](task.region, task.seed, task.days)
     lived = Drill(market, settings, BEHAVIOURS[task.behaviour], seed=task.seed, emit=droughts.add)
     measure = run(lived, policy()).measure
