@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter
 from fleet.drills.compare import Row, front
 from fleet.timeline import INK, QUIET, STYLE
 
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#777777", "#F0E442")
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#777777", "#F0E442", "#882255")
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 LEAST = 0.1  # minutes, on a logarithmic axis
 WIDE = 20  # times: values further apart than this are drawn on one

@@ -103,7 +103,7 @@ def against(row: Row, base: Row, of: str) -> Mean:
 
 
 def _table(rows: Sequence[Row], seeds: int, days: float) -> str:
-    base, best = rows[0], {row.name for row in front(rows)}
+    base, best = rows[0], {row.name for row in distinct_front(rows)}
     lines = [
         f"{REGION}, {seeds} markets of {days:g} days, valve off; ±: 95 % interval; differences are paired by market.",
         "",
@@ -129,6 +129,11 @@ def indistinguishable(row: Row, base: Row) -> bool:
     """Whether the interval of both differences holds none at all."""
     changes = [against(row, base, of) for of in ("degraded_seconds", "cost_usd")]
     return row is not base and all(abs(change.value) <= change.half_width for change in changes)
+
+
+def distinct_front(rows: Sequence[Row]) -> list[Row]:
+    """The front of what can be told from the defaults, and the defaults themselves."""
+    return front([row for row in rows if not indistinguishable(row, rows[0])])
 
 
 def _code(name: str) -> str:
@@ -161,7 +166,7 @@ def draw(rows: Sequence[Row], settings: Settings, path: Path) -> Path:
         axes.plot(
             base.cost_usd.value, base.degraded_minutes.value, "*", color=INK, markersize=16, label=DEFAULT, zorder=5
         )
-        best = front(rows)
+        best = distinct_front(rows)
         xs, ys = [row.cost_usd.value for row in best], [row.degraded_minutes.value for row in best]
         axes.step(xs, ys, where="post", color=INK, linestyle=":", linewidth=1.2, label="Pareto front")
         axes.set_xlabel(f"cost of {REGION}, USD: left is better")
