@@ -16,6 +16,7 @@ from fleet.errors import UserError
 from fleet.ops import history, receipt, render
 from fleet.ops.aws import Aws
 from fleet.ops.context import EXIT_ATTENTION, Operator, folder, json_option, pass_operator
+from fleet.ops.gameday import scenario
 
 
 @click.command("history")
@@ -79,13 +80,15 @@ def game_day_command(
     """Lead the fleet through a bad day on purpose, with a receipt for each step.
 
     Arm through the real gate, a planned roll under load, a false alarm, a real one, a real terminate, a scan that must
-    refuse, the valve. On the embedded AWS unless --live is given. Ends with 0 if every step held, 3 otherwise.
-    The fleet is left pinned: `fleetctl arm` ends the day.
+    refuse, the valve. On the embedded AWS unless --live is given, where the first step that does not hold ends the day.
+    Ends with 0 if every step held, 3 otherwise. The fleet is left pinned: `fleetctl arm` ends the day.
     """
     if endpoint and not live:
         raise UserError("game-day: --endpoint is for a live account; allowed: --live --endpoint URL")
     if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
         raise UserError(f"game-day: --endpoint is {endpoint}; allowed: an address such as http://HOST:11434")
+    if wrong := scenario.unplayable(operator.settings):
+        raise UserError("\n".join(f"game-day: {line}" for line in wrong))
     folder("game-day", out)
     if live and not yes:
         click.echo(f"game-day on {operator.settings.fleet_name} in {operator.settings.region}, live:", err=True)
@@ -103,7 +106,6 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
     from fleet.ops.gameday import report as day_report
     from fleet.ops.gameday.live_stage import LiveStage
     from fleet.ops.gameday.load import Load
-    from fleet.ops.gameday.scenario import STEPS, Day, play
 
     settings = operator.settings
 
@@ -123,8 +125,8 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
             aws = Aws(settings.region, environment=fleet.aws.environment())
             stage = EmbeddedStage(fleet, aws, stack.enter_context(front_door(aws, settings.fleet_name)))
         load = stack.enter_context(Load(stage.endpoint, settings.model.name)) if with_load else None
-        day, began = Day(stage, load), datetime.now(UTC)
-        receipts = list(play(day, STEPS, tell))
+        day, began = scenario.Day(stage, load), datetime.now(UTC)
+        receipts = list(scenario.play(day, scenario.STEPS, tell, to_the_end=not live))
         return receipts, day_report.write(day, receipts, began, out)
 
 

@@ -4,54 +4,94 @@ import http.server
 import json
 import threading
 import time
-from datetime import UTC, datetime
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from fleet.cli import main
+from fleet.embedded import standing
 from fleet.embedded.deployed import Deployed
 from fleet.events import read
 from fleet.ops.aws import Aws
-from fleet.ops.gameday import report
-from fleet.ops.gameday.embedded_stage import EmbeddedStage, front_door
+from fleet.ops.gameday import scenario
+from fleet.ops.gameday.embedded_stage import EmbeddedStage
 from fleet.ops.gameday.live_stage import LiveStage
 from fleet.ops.gameday.load import Load, Request, Summary
 from fleet.ops.gameday.scenario import STEPS, Day, play
 from fleet.ops.gameday.stage import StageError
 from fleet.settings import Settings
+from tests.synth import CDK_JSON
 
 
 def test_every_step_of_the_day_holds_and_no_request_fails_during_the_planned_roll(
-    live: Deployed, tmp_path: Path
+    live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    began = datetime.now(UTC)
-    aws = Aws(live.aws.region, environment=live.aws.environment())
-    with front_door(aws, live.settings.fleet_name) as endpoint:
-        stage = EmbeddedStage(live, aws, endpoint)
-        with Load(endpoint, live.settings.model.name) as load:
-            day = Day(stage, load)
-            receipts = list(play(day, STEPS, lambda _: None))
-    assert [(step.step, step.seen) for step in receipts if not step.held] == []
-    assert [step.step for step in receipts] == [name for name, _, _ in STEPS]
-    by_name = {step.step: step for step in receipts}
+    """The command itself, on the copy that stands already instead of one synthesized anew."""
+    monkeypatch.setattr(standing, "standing", lambda *_: nullcontext(live))
+    out = tmp_path / "day"
+    done = CliRunner().invoke(main, ["game-day", "--out", str(out)], env={"COLUMNS": "200"})
+    receipts = json.loads((out / "receipts.json").read_text())
+    assert [(step["step"], step["seen"]) for step in receipts if not step["held"]] == []
+    assert [step["step"] for step in receipts] == [name for name, _, _ in STEPS]
+    assert done.exit_code == 0, done.output
+    assert f"12 of 12 steps held; receipts beside {out}/report.html" in done.stdout.replace("\n", " ")
+    by_name = {step["step"]: step for step in receipts}
     for step in ("arm through the gate", "planned roll under load", "after the cooldown"):
-        assert "a stand-in (the embedded AWS leaves a refresh InProgress)" in by_name[step].seen
-    roll, dark = by_name["planned roll under load"].load, by_name["alarm in the dark"].load
-    assert roll
-    assert roll.requests > 0
-    assert roll.failed == 0
-    assert dark
-    assert dark.failed > 0  # darkness is real to callers
-    assert "cooldown 10800 s" in by_name["scan inside the cooldown"].seen
-    assert by_name["valve"].decision["action"] == "gave-up"
+        assert "a stand-in (the embedded AWS leaves a refresh InProgress)" in by_name[step]["seen"]
+    roll, dark = by_name["planned roll under load"]["load"], by_name["alarm in the dark"]["load"]
+    assert roll["requests"] > 0
+    assert roll["failed"] == 0
+    assert dark["failed"] > 0  # darkness is real to callers
+    assert "cooldown 10800 s" in by_name["scan inside the cooldown"]["seen"]
+    assert by_name["valve"]["decision"]["action"] == "gave-up"
     assert (live.state()["mode"], live.lever()) == ("on-demand-pinned", "100")
-
-    page = report.write(day, receipts, began, tmp_path)
-    assert page.exists()
-    assert len(json.loads((tmp_path / "receipts.json").read_text())) == len(STEPS)
-    kinds = {event.kind for event in read((tmp_path / "events.jsonl").read_text().splitlines())}
+    assert (out / "report.html").exists()
+    kinds = {event.kind for event in read((out / "events.jsonl").read_text().splitlines())}
     assert {"start", "decision", "mode", "lever", "alarm", "mail", "box.launched", "box.ended", "end"} <= kinds
+
+
+@pytest.mark.parametrize(
+    ("edit", "said"),
+    [
+        ({"policy": "bridge"}, ['game-day: policy is "bridge"; allowed: "alarm"']),
+        ({"watchdog": {"valve_failovers": 3}}, ["game-day: watchdog.valve_failovers is 3; allowed: 2"]),
+        (
+            {"policy": "bridge", "watchdog": {"valve_failovers": 1}},
+            [
+                'game-day: policy is "bridge"; allowed: "alarm"',
+                "game-day: watchdog.valve_failovers is 1; allowed: 2",
+            ],
+        ),
+    ],
+)
+def test_a_day_whose_steps_cannot_hold_is_refused_before_anything_is_touched(
+    edit: dict[str, Any], said: list[str], tmp_path: Path
+) -> None:
+    raw = json.loads(CDK_JSON.read_text())
+    raw["context"]["fleet"] |= edit
+    (tmp_path / "cdk.json").write_text(json.dumps(raw))
+    out = tmp_path / "day"
+    arguments = ["--settings", str(tmp_path / "cdk.json"), "game-day", "--live", "--yes", "--out", str(out)]
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, done.stdout, done.stderr.splitlines()) == (2, "", said)
+    assert not out.exists()
+
+
+def test_a_live_day_ends_at_the_first_step_that_does_not_hold_and_is_written_down(
+    live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yes, no = (lambda _: (True, "yes")), (lambda _: (False, "no"))
+    monkeypatch.setattr(scenario, "STEPS", (("fine", "", yes), ("wrong", "", no), ("never", "", yes)))
+    arguments = ["game-day", "--live", "--yes", "--no-load", "--endpoint", "http://x", "--out", str(tmp_path)]
+    done = CliRunner().invoke(main, arguments, env=live.aws.environment())
+    assert done.exit_code == 3, done.output
+    receipts = json.loads((tmp_path / "receipts.json").read_text())
+    assert [(step["step"], step["held"]) for step in receipts] == [("fine", True), ("wrong", False)]
+    assert "1 of 2 steps held" in done.stdout
+    assert (tmp_path / "report.html").exists()
 
 
 def test_a_step_that_does_not_hold_fails_and_one_that_cannot_be_played_ends_the_day(live: Deployed) -> None:

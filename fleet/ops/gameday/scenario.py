@@ -12,6 +12,7 @@ from fleet.ops.checks import Ground, Level
 from fleet.ops.gameday.load import Load, Summary
 from fleet.ops.gameday.stage import Stage, StageError
 from fleet.ops.observe import View
+from fleet.settings import Settings
 from lambdas.watchdog.state import Mode
 
 WHO = "fleetctl game-day"
@@ -73,8 +74,10 @@ class Day:
 Step = Callable[[Day], tuple[bool, str]]
 
 
-def play(day: Day, steps: tuple[tuple[str, str, Step], ...], tell: Callable[[str], None]) -> Iterator[Receipt]:
-    """Every step in order; one that did not hold does not stop the day, one that could not be played does."""
+def play(
+    day: Day, steps: tuple[tuple[str, str, Step], ...], tell: Callable[[str], None], *, to_the_end: bool = True
+) -> Iterator[Receipt]:
+    """Every step in order, up to one that could not be played or, unless `to_the_end`, that did not hold."""
     for name, expected, step in steps:
         tell(f"{name}: {expected}")
         began, day.last = time.monotonic(), {}
@@ -85,6 +88,8 @@ def play(day: Day, steps: tuple[tuple[str, str, Step], ...], tell: Callable[[str
             return
         load = day.load.summary(began, time.monotonic()) if day.load else None
         yield Receipt(name, expected, seen, held, round(time.monotonic() - began, 1), load, day.last)
+        if not held and not to_the_end:
+            return
 
 
 # --- steps -----------------------------------------------------------------------------------------------------
@@ -220,3 +225,14 @@ STEPS: tuple[tuple[str, str, Step], ...] = (
     ("real terminate again", "the successor is on-demand and serves", replaced_after_a_real_end),
     ("valve", "gives up: pinned until a human arms", gave_up),
 )
+FAILOVERS = sum(step is failed_over for _, _, step in STEPS)
+
+
+def unplayable(settings: Settings) -> list[str]:
+    """The settings with which these steps cannot hold: each with its value and what is allowed."""
+    wrong = []
+    if settings.policy != "alarm":
+        wrong.append(f'policy is "{settings.policy}"; allowed: "alarm"')
+    if settings.watchdog.valve_failovers != FAILOVERS:
+        wrong.append(f"watchdog.valve_failovers is {settings.watchdog.valve_failovers}; allowed: {FAILOVERS}")
+    return wrong
