@@ -48,7 +48,9 @@ node_modules/.ready: package.json package-lock.json $(VENV)/.deploy-ready
 	npm ci --silent
 	touch $@
 
-setup: $(DEV) ## install everything that demo, test and bench need
+setup: $(DEPLOY) ## install what a deploy needs
+
+setup-dev: $(DEV) ## install what demo, test, review and bench need as well
 
 drill: $(VENV)/.drill-ready ## live through the night of 28 July under every policy; ARGS="us-west-2 --seeds 20"
 	@fleetctl drill $(ARGS)
@@ -76,7 +78,7 @@ lint: $(DEV) ## format, lint, types
 	ruff format --check .
 	ruff check .
 	mypy app.py fleet lambdas stacks
-	cd assets/bootstrap && mypy --config-file ../../pyproject.toml .
+	cd assets/bootstrap && mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache/box .
 	actionlint
 	python -m tests.lint_shell
 

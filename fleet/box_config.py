@@ -9,7 +9,7 @@ import jinja2
 from fleet.settings import Settings
 
 BUNDLE = Path(__file__).parent.parent / "assets" / "bootstrap"  # travels as a zip; links are followed
-BUNDLE_EXCLUDE = ("__pycache__", "*.pyc", "user_data.sh.j2")
+BUNDLE_EXCLUDE = (".*", "__pycache__", "*.pyc", "user_data.sh.j2")  # a cache in it would roll every box
 
 # Every AWS action that code on the box calls, by what it acts on: the role grants these and no others.
 ACTIONS = {

@@ -40,7 +40,9 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
             f"The model store lacks {', '.join(missing)}.\n"
             "Fill it with `fleetctl publish`, then run `make deploy` again: nothing else was deployed."
         )
-    _cdk("deploy", "--app", ASSEMBLY, "--all", "--concurrency=4", *arguments)
+    # Side by side only where nothing is asked: the CLI puts no question about one of several stacks, it fails.
+    together = ("--concurrency=4",) if any("never" in argument for argument in arguments) else ()
+    _cdk("deploy", "--app", ASSEMBLY, "--all", *together, *arguments)
 
 
 def destroy(settings: Settings, arguments: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from fleet.embedded.standing import standing
+from fleet.ops.context import EXIT_ATTENTION
 
 RUNS = 7
 BUDGET_SECONDS = {"status": 2.0, "preflight": 15.0}
@@ -30,8 +31,10 @@ def main() -> int:
             seconds, calls = [], []
             for _ in range(RUNS + 1):  # the first warms the disk's cache
                 before, began = len(fleet.aws.requests()), time.monotonic()
-                subprocess.run([program, command], env=environment, capture_output=True, check=False)  # noqa: S603
+                done = subprocess.run([program, command], env=environment, capture_output=True, check=False)  # noqa: S603
                 seconds.append(time.monotonic() - began)
+                if done.returncode not in (0, EXIT_ATTENTION):
+                    sys.exit(f"fleetctl {command} ended with {done.returncode}: {done.stderr.decode()}")
                 calls.append(len(fleet.aws.requests()) - before)
             found[command] = {
                 "median_seconds": round(statistics.median(seconds[1:]), 2),

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -125,8 +126,8 @@ def bundle() -> bytes:
     with zipfile.ZipFile(target, "w") as archive:
         for path in sorted(box_config.BUNDLE.rglob("*")):
             relative = path.relative_to(box_config.BUNDLE)
-            excluded = any(path.match(pattern) for pattern in box_config.BUNDLE_EXCLUDE)
-            if path.is_file() and not excluded and not any(part.startswith((".", "__")) for part in relative.parts):
+            excluded = any(fnmatch(part, out) for part in relative.parts for out in box_config.BUNDLE_EXCLUDE)
+            if path.is_file() and not excluded:
                 archive.write(path.resolve(), relative)
     data = target.read_bytes()
     target.unlink()

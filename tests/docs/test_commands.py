@@ -148,8 +148,9 @@ def test_the_teardown_page_empties_the_store_and_deletes_it(live: Deployed) -> N
         s3.put_object(Bucket=bucket, Key=key, Body=b"again")
     s3.delete_object(Bucket=bucket, Key="cache/blobs/sha256-1")
     (script,) = [block for block in FENCE.findall((ROOT / "docs/teardown.md").read_text()) if "delete-bucket" in block]
+    told = 'aws() { command aws --endpoint-url "$AWS_ENDPOINT_URL" "$@"; }\n'  # Debian's is older than it
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script.replace("BUCKET", bucket)],
+        ["bash", "-euo", "pipefail", "-c", told + script.replace("BUCKET", bucket)],
         env={**os.environ, **live.aws.environment()},
         capture_output=True,
         text=True,

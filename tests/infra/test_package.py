@@ -7,8 +7,9 @@ from pathlib import Path
 
 import boto3
 import pytest
+from aws_cdk import IgnoreStrategy
 
-from fleet import names, validation
+from fleet import box_config, names, validation
 from stacks.package import CUSTOM_RESOURCES, WATCHDOG, Package
 from tests.synth import CDK_JSON, ROOT
 
@@ -64,6 +65,13 @@ def test_watchdogs_zip_keeps_repository_paths_and_leaves_the_rest_behind() -> No
             "fleet/pools.py",
             "fleet/settings.py",
         ]
+
+
+@pytest.mark.parametrize("cache", [".mypy_cache", "__pycache__", "stages.pyc"])
+def test_no_tools_cache_in_the_bundles_folder_rolls_the_boxes(cache: str) -> None:
+    left_out = IgnoreStrategy.glob(str(box_config.BUNDLE), list(box_config.BUNDLE_EXCLUDE))
+    assert left_out.ignores(str(box_config.BUNDLE / cache))
+    assert not left_out.ignores(str(box_config.BUNDLE / "boot.py"))
 
 
 def test_same_content_has_the_same_hash_in_every_synth(assembly: Path, other_assembly: Path) -> None:

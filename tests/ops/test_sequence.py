@@ -1,4 +1,4 @@
-"""`make destroy` goes on where an earlier one stopped, and lists what is kept only when the stacks are gone."""
+"""`make deploy` asks where the CLI can ask; `make destroy` goes on where an earlier one stopped."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -54,3 +54,23 @@ def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
     assert "s3://llm-store-bucket83-x2" in told
     assert "other-store" not in told
     assert "/llm/on-demand-percentage: free" in told
+
+
+@pytest.mark.parametrize(
+    ("arguments", "together"),
+    [((), False), (("--require-approval", "never"), True), (("--require-approval=never",), True)],
+)
+def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
+    arguments: tuple[str, ...],
+    together: bool,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(sequence, "_cdk", lambda *words: commands.append(words))
+    monkeypatch.setattr(sequence.publish, "store_bucket", lambda *_: "store")
+    monkeypatch.setattr(sequence.publish, "missing", lambda *_: [])
+    sequence.deploy(settings, arguments)
+    assert [words[0] for words in commands] == ["list", "deploy", "deploy"]
+    assert ("--concurrency=4" in commands[-1]) is together
+    assert commands[-1][-len(arguments) :] == arguments or not arguments
