@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from fleet.ops.observe import Decided, View
 from fleet.pools import POOLS
 from fleet.settings import Settings
 from lambdas.watchdog.cloud import Box
-from lambdas.watchdog.state import Mode, State
+from lambdas.watchdog.state import Mode
 
 SHOWN_DECISIONS = 5
 HOURS_PER_DAY = 24
@@ -63,7 +63,7 @@ class Status:
     desired: int
     alarm: str
     alarm_seconds: int | None
-    failovers_24h: int
+    failovers_counted: int  # by the valve, within its window; `arm` empties the count
     decisions: tuple[dict[str, Any], ...]
     usd_per_day: float
     usd_per_day_on_demand: float
@@ -92,7 +92,7 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         desired=desired,
         alarm=world.alarm.state if world.alarm else "absent",
         alarm_seconds=int((now - world.alarm.since).total_seconds()) if world.alarm else None,
-        failovers_24h=_failovers(state, now),
+        failovers_counted=len(state.recent_failovers(settings, now)) if state else 0,
         decisions=tuple(_line(decided) for decided in view.decisions[-SHOWN_DECISIONS:]),
         usd_per_day=round(sum(box.usd_per_hour or 0 for box in boxes) * HOURS_PER_DAY, 2),
         usd_per_day_on_demand=round(_all_on_demand(desired, settings), 2),
@@ -131,11 +131,6 @@ def _price(box: Box, purchase: str, view: View, settings: Settings) -> float | N
 def _all_on_demand(desired: int, settings: Settings) -> float:
     """What the fleet would cost if it never used spot: its first pool, the cheapest that on-demand would launch."""
     return settings.pool(settings.pools[0]).on_demand_usd * HOURS_PER_DAY * desired
-
-
-def _failovers(state: State | None, now: datetime) -> int:
-    day_ago = now - timedelta(hours=HOURS_PER_DAY)
-    return sum(at >= day_ago for at in state.failovers) if state else 0
 
 
 def _doing(view: View) -> str:

@@ -70,10 +70,13 @@ def test_status_after_a_failover_tells_mode_lever_price_and_the_reason(live: Dep
     live.set_alarm("ALARM", seconds_ago=60)
     assert live.decisions()[-1]["result"]["action"] == "failover", live.decisions()[-1]
     found = json.loads(fleetctl("status", "--json").stdout)
-    assert (found["mode"], found["lever"]["group"], found["failovers_24h"]) == ("on-demand-failover", 100, 1)
+    assert (found["mode"], found["lever"]["group"], found["failovers_counted"]) == ("on-demand-failover", 100, 1)
     assert found["decisions"][-1]["action"] == "failover"
     assert "no healthy target, alarm lit for" in found["decisions"][-1]["reason"]
     assert "alarm is ALARM: docs/runbook/no-healthy-target.md" in found["problems"]
+    fleetctl("arm", "--why", "the count begins anew", "--yes")
+    assert json.loads(fleetctl("status", "--json").stdout)["failovers_counted"] == 0
+    assert "0 that the valve counts" in fleetctl("status").stdout
 
 
 def test_status_ends_with_three_when_the_lever_disagrees(live: Deployed, fleetctl: Fleetctl) -> None:
