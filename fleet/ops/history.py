@@ -87,7 +87,7 @@ def read(settings: Settings, aws: Aws, since: datetime, until: datetime) -> Sour
     """Everything since a time, to the last page."""
     fleet = settings.fleet_name
     decided, activities, alarms, stages, living = aws.together(
-        lambda: observe.decisions(aws, fleet, since, pages=None),
+        lambda: observe.decisions(aws, fleet, since),
         lambda: tuple(_activities(aws, fleet, since)),
         lambda: tuple(_alarms(aws, fleet, since, until)),
         lambda: tuple(_stages(aws, fleet, since)),

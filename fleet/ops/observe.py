@@ -2,10 +2,10 @@
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from fleet import names
@@ -17,8 +17,9 @@ from lambdas.watchdog.cloud import GoneError, Group
 from lambdas.watchdog.state import State, StateError, loads
 from lambdas.watchdog.world import World
 
-DECISIONS_SINCE_HOURS = 6  # twelve scans: the last decisions, in one page
-DECISION_PAGES = 2  # of a busy log; what is there by then is shown
+DECISIONS_SINCE_HOURS = 6  # twelve scans
+DECISION_SCANS = 2  # asked first: the log is told oldest first, in pages that may be empty
+DECISION_PAGES = 3  # of both windows: with the other nine calls of a look, twelve
 
 
 class OperatorCloud(AwsCloud):
@@ -68,6 +69,7 @@ class View:
     state: State | None
     state_problem: str  # why there is no state
     decisions: tuple[Decided, ...]  # oldest first
+    decisions_complete: bool  # whether the log was read to its end
     spot_usd: dict[tuple[str, str], float]  # by pool and zone, USD per hour, now
 
 
@@ -76,14 +78,14 @@ def look(settings: Settings, aws: Aws) -> View:
     fleet = settings.fleet_name
     function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
     cloud = OperatorCloud(settings, aws, function)
-    (text, lever), group, alarm, health, deploying, refreshes, found, prices = aws.together(
+    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices = aws.together(
         cloud.parameters,
         cloud.group,
         cloud.alarm,
         cloud.target_health,
         cloud.stack_in_progress,
         cloud.refreshes,
-        functools.partial(decisions, aws, fleet),
+        functools.partial(last_decisions, aws, settings),
         functools.partial(spot_prices, aws, settings),
     )
     ids = tuple(box.id for box in group.boxes)
@@ -100,7 +102,7 @@ def look(settings: Settings, aws: Aws) -> View:
         state, problem = loads(text), ""
     except StateError as error:
         state, problem = None, str(error)
-    return View(world, state, problem, found, prices)
+    return View(world, state, problem, decided, complete, prices)
 
 
 def target_group(aws: Aws, fleet: str) -> str:
@@ -118,20 +120,33 @@ def target_health(aws: Aws, fleet: str) -> dict[str, str]:
     return {target["Target"]["Id"]: target["TargetHealth"]["State"] for target in found["TargetHealthDescriptions"]}
 
 
-def decisions(
-    aws: Aws, fleet: str, since: datetime | None = None, pages: int | None = DECISION_PAGES
-) -> tuple[Decided, ...]:
+def decisions(aws: Aws, fleet: str, since: datetime) -> tuple[Decided, ...]:
     """The watchdog's decision records since a time, oldest first."""
-    since = since or datetime.now(UTC) - timedelta(hours=DECISIONS_SINCE_HOURS)
-    log = aws.pages(
-        "logs",
-        "FilterLogEvents",
-        logGroupName=names.watchdog_log_group(fleet),
-        startTime=int(since.timestamp() * 1000),
-        filterPattern='"decision"',
-    )
+    return _decided(_log(aws, fleet, startTime=_milliseconds(since)))
+
+
+def last_decisions(aws: Aws, settings: Settings) -> tuple[tuple[Decided, ...], bool]:
+    """The last hours' within `DECISION_PAGES`, oldest first, the newest asked first; whether the log ended by then."""
+    fleet, now = settings.fleet_name, datetime.now(UTC)
+    recent = _milliseconds(now - timedelta(seconds=DECISION_SCANS * settings.scan_seconds))
+    earlier = _milliseconds(now - timedelta(hours=DECISIONS_SINCE_HOURS))
+    log = chain(_log(aws, fleet, startTime=recent), _log(aws, fleet, startTime=earlier, endTime=recent - 1))
+    pages = list(islice(log, DECISION_PAGES))
+    return _decided(pages), "nextToken" not in pages[-1]
+
+
+def _log(aws: Aws, fleet: str, **window: int) -> Iterator[dict[str, Any]]:
+    group = names.watchdog_log_group(fleet)
+    return aws.pages("logs", "FilterLogEvents", logGroupName=group, filterPattern='"decision"', **window)
+
+
+def _milliseconds(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def _decided(pages: Iterable[dict[str, Any]]) -> tuple[Decided, ...]:
     found = []
-    for event in (event for page in islice(log, pages) for event in page.get("events", [])):
+    for event in (event for page in pages for event in page.get("events", [])):
         try:
             record = json.loads(event["message"])["decision"]
         except (ValueError, KeyError, TypeError):

@@ -73,6 +73,8 @@ def status(found: Status) -> Group:
         decisions.add_row(
             f"{line['at']:%m-%d %H:%M:%S}", str(line["signal"]), str(line["action"]), _escape(str(line["reason"]))
         )
+    if not found.decisions_complete:
+        decisions.add_row("", "", "", "log not read to its end: decisions may be missing")
     problems = [Text(f"! {problem}", style="red") for problem in found.problems]
     return Group(head, facts, Text(), boxes, Text(), decisions, *problems)
 

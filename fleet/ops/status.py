@@ -65,6 +65,7 @@ class Status:
     alarm_seconds: int | None
     failovers_counted: int  # by the valve, within its window; `arm` empties the count
     decisions: tuple[dict[str, Any], ...]
+    decisions_complete: bool  # else newer ones may be missing
     usd_per_day: float
     usd_per_day_on_demand: float
     problems: tuple[str, ...]
@@ -94,6 +95,7 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         alarm_seconds=int((now - world.alarm.since).total_seconds()) if world.alarm else None,
         failovers_counted=len(state.recent_failovers(settings, now)) if state else 0,
         decisions=tuple(_line(decided) for decided in view.decisions[-SHOWN_DECISIONS:]),
+        decisions_complete=view.decisions_complete,
         usd_per_day=round(sum(box.usd_per_hour or 0 for box in boxes) * HOURS_PER_DAY, 2),
         usd_per_day_on_demand=round(_all_on_demand(desired, settings), 2),
         problems=(),

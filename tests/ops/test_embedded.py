@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 from fleet.cli import main
 from fleet.embedded import policies
 from fleet.embedded.deployed import Deployed
+from fleet.ops import observe
 
 READS = ("Get", "List", "Describe", "Filter", "Head", "Simulate")
 Fleetctl = Callable[..., Result]
@@ -77,6 +78,13 @@ def test_status_after_a_failover_tells_mode_lever_price_and_the_reason(live: Dep
     fleetctl("arm", "--why", "the count begins anew", "--yes")
     assert json.loads(fleetctl("status", "--json").stdout)["failovers_counted"] == 0
     assert "0 that the valve counts" in fleetctl("status").stdout
+
+
+def test_status_says_that_the_log_was_not_read_to_its_end(fleetctl: Fleetctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "not read to its end" not in fleetctl("status").stdout
+    monkeypatch.setattr(observe, "last_decisions", lambda *_: ((), False))
+    assert "log not read to its end: decisions may be missing" in fleetctl("status").stdout
+    assert json.loads(fleetctl("status", "--json").stdout)["decisions_complete"] is False
 
 
 def test_status_ends_with_three_when_the_lever_disagrees(live: Deployed, fleetctl: Fleetctl) -> None:
