@@ -108,7 +108,7 @@ class Boot:
         if self._warm:
             return None
         engine.create(self._box, cache.source(self._box.modelfile.key))
-        cache.check(self._box, engine.manifest(self._box.model).read_text())
+        cache.check(self._box, engine.manifest(self._box.model).read_bytes())
         return {}
 
     def warm(self) -> Detail:

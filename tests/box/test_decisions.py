@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import aws
@@ -17,6 +18,7 @@ import gate
 import graph
 import imds
 import notices
+import paths
 import pytest
 import s3
 import stages
@@ -403,20 +405,47 @@ def test_cache_key_changes_with_every_artifact_the_engine_and_the_model(box: con
     assert key not in changed
 
 
+def a_manifest(digest: object = f"sha256:{'0' * 64}", size: object = 1) -> bytes:
+    """A manifest of one blob."""
+    return json.dumps({"config": {"digest": digest, "size": size}, "layers": []}).encode()
+
+
 @pytest.mark.parametrize(
-    "text",
+    "damaged",
     [
-        "",
-        "{}",
-        '{"config": 3, "layers": []}',
-        '{"config": {"digest": "md5:0", "size": 1}, "layers": []}',
-        '{"config": {"digest": "sha256:../../../etc/passwd", "size": 1}, "layers": []}',
-        '{"config": {"digest": "sha256:%s", "size": "x"}, "layers": []}' % ("0" * 64),
+        b"",
+        b"{}",
+        b"\xff" + a_manifest(),
+        a_manifest().replace(b"layers", b"\xe9"),
+        b"[" * 100_000,
+        b'{"config": 3, "layers": []}',
+        *map(a_manifest, ["md5:0", "sha256:../../../etc/passwd", "sha256:" + "0" * 63, 3, None, ["x"]]),
+        *(a_manifest(size=size) for size in ("x", "1", None, -1, 1.5, float("inf"), True)),
     ],
 )
-def test_manifest_that_is_none_is_a_damaged_cache(text: str) -> None:
+def test_manifest_that_is_none_is_a_damaged_cache(damaged: bytes) -> None:
     with pytest.raises(DamagedError):
-        cache.blobs(text)
+        cache.blobs(damaged)
+
+
+def test_manifest_that_is_no_text_is_a_damaged_cache(box: config.Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3.Bucket, "head", lambda *_: s3.Object("etag", 1))
+    monkeypatch.setattr(s3.Bucket, "read", lambda *_: b"\xff" + a_manifest())
+    bucket = s3.Bucket("b", "us-east-2", imds.Imds())
+    found = cache.plan(box, bucket)
+    assert found.warm
+    with pytest.raises(DamagedError):
+        cache.restore(box, bucket, found.manifest)
+
+
+def test_manifest_of_more_than_the_disk_holds_is_a_damaged_cache(
+    box: config.Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "MODELS", tmp_path)
+    (tmp_path / "blobs").mkdir()
+    for size in (1 << 60, 1 << 70):
+        with pytest.raises(DamagedError, match="larger than the disk"):
+            cache.restore(box, s3.Bucket("b", "us-east-2", imds.Imds()), a_manifest(size=size))
 
 
 def test_nft_script_replaces_the_table_in_one_transaction() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import aws
 import boot
+import cache
 import config
 import download
 import drain
@@ -26,7 +27,7 @@ import wedge
 
 from fleet import names
 from tests.box import world
-from tests.box.test_decisions import a_box
+from tests.box.test_decisions import a_box, a_manifest
 
 Answers = Callable[[http.server.BaseHTTPRequestHandler], None]
 
@@ -187,3 +188,16 @@ def test_store_that_answers_a_range_with_the_whole_object_is_not_believed(
         bucket = s3.Bucket("b", "us-east-2", imds.Imds())
         with pytest.raises(s3.StoreError, match="200 instead of a range"):
             download.download(bucket, [download.Item("key", folder / "file", 2000)])
+
+
+def test_blob_that_came_damaged_is_not_left_to_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    (paths.MODELS / "blobs").mkdir(parents=True)
+
+    def damaged(_: s3.Bucket, items: list[download.Item]) -> int:
+        items[0].path.write_text("x")
+        raise download.DamagedError("sha256")
+
+    monkeypatch.setattr(cache, "download", damaged)
+    with pytest.raises(download.DamagedError, match="sha256"):
+        cache.restore(box_on(), s3.Bucket("b", "us-east-2", imds.Imds()), a_manifest())
+    assert not any((paths.MODELS / "blobs").iterdir())
