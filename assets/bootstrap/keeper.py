@@ -18,6 +18,7 @@ from wedge import Action
 
 GPU_QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 GPU_BUSY_PERCENT = 5
+GPU_SECONDS = 5.0
 YIELD_SECONDS = 0.2  # how soon a self-prime makes room for a caller
 
 
@@ -35,6 +36,7 @@ class Keeper:
     def __init__(self, box: Box) -> None:
         self._box = box
         self._memory = wedge.fresh(time.monotonic())
+        self._gpu = Gpu()
         self._proof: Optional[warm.Token] = None
 
     def step(self) -> None:
@@ -47,7 +49,7 @@ class Keeper:
             self._leave("the instance store is empty")
             return
         proven = self._proof is not None and self._proof.came
-        self._memory, action, why = wedge.decide(box, self._memory, look(box, proven))
+        self._memory, action, why = wedge.decide(box, self._memory, look(box, self._gpu, proven))
         if self._proof and self._memory.proof_at is None:
             self._proof.give_up()  # something moved: no reason to stand in a caller's way
             self._proof = None
@@ -90,7 +92,40 @@ class Keeper:
             leave.request(why)
 
 
-def look(box: Box, proven: bool) -> wedge.Look:
+class Gpu:
+    """The GPU, as nvidia-smi tells of it: one at a time, and one that hangs in the driver, where no signal reaches it,
+    is not waited for.
+    """
+
+    def __init__(self) -> None:
+        self._asking: Optional[subprocess.Popen[str]] = None
+        self._known = True
+
+    def busy(self) -> Optional[bool]:
+        """Whether it works; None where nobody can tell, which is logged once."""
+        try:
+            busy = self._percent() >= GPU_BUSY_PERCENT
+        except (OSError, subprocess.TimeoutExpired, ValueError) as error:
+            if self._known:
+                say(f"nobody can tell whether the GPU works: {error}")
+            self._known = False
+            return None
+        self._known = True
+        return busy
+
+    def _percent(self) -> int:
+        if self._asking and self._asking.poll() is None:
+            raise ValueError("nvidia-smi hangs")
+        self._asking = subprocess.Popen(GPU_QUERY, stdout=subprocess.PIPE, text=True)
+        try:
+            output, _ = self._asking.communicate(timeout=GPU_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._asking.kill()
+            raise
+        return max(int(value) for value in output.split())
+
+
+def look(box: Box, gpu: Gpu, proven: bool) -> wedge.Look:
     """One look at engine, connections and, only where it matters, the GPU."""
     answers = answered(box)
     live = connections(box)
@@ -104,7 +139,7 @@ def look(box: Box, proven: bool) -> wedge.Look:
         gate_shut=gate.current() != gate.OPEN,
         active=any(found.stream for found in live),
         waiting=waiting,
-        gpu_busy=gpu_busy() if waiting else None,
+        gpu_busy=gpu.busy() if waiting else None,
         proven=proven,
     )
 
@@ -135,15 +170,6 @@ def connections(box: Box) -> tuple[streams.Connection, ...]:
     except streams.StreamsError as error:
         say(f"streams: {error}")
         return ()
-
-
-def gpu_busy() -> Optional[bool]:
-    """Whether the GPU works; None where nobody can tell."""
-    try:
-        done = subprocess.run(GPU_QUERY, capture_output=True, text=True, timeout=5)
-        return max(int(value) for value in done.stdout.split()) >= GPU_BUSY_PERCENT
-    except (OSError, subprocess.TimeoutExpired, ValueError):
-        return None
 
 
 def prime(box: Box) -> None:

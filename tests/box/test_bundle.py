@@ -22,6 +22,12 @@ def rendered() -> str:
     return box_config.user_data(config, bundle_bucket="b" * 63, bundle_key="k" * 80 + ".zip")
 
 
+def words(unit: Path, key: str) -> set[str]:
+    """What a unit's file says there."""
+    lines = [line.partition("=") for line in unit.read_text().splitlines()]
+    return {word for name, _, value in lines if name == key for word in value.split()}
+
+
 def test_user_data_fits() -> None:
     assert len(rendered().encode()) <= 16_384  # raw bytes, AWS's limit; `make lint` has shellcheck read it
 
@@ -70,10 +76,10 @@ def test_unit_is_what_systemd_understands(unit: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])
 def test_unit_starts_after_what_it_requires(unit: Path) -> None:
-    values = dict(
-        line.split("=", 1) for line in unit.read_text().splitlines() if line.startswith(("Requires=", "After="))
-    )
-    assert set(values.get("Requires", "").split()) <= set(values.get("After", "").split())
+    required, after = words(unit, "Requires"), words(unit, "After")
+    assert required <= after
+    if "char-nvidia*" in words(unit, "DeviceAllow"):  # resolved when the unit starts: the devices must be there
+        assert "fleet-gpu.service" in (required | words(unit, "Wants")) & after
 
 
 @pytest.mark.parametrize(("unit", "most"), MOST_EXPOSED.items())

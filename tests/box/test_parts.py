@@ -2,6 +2,7 @@
 
 import http.server
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -84,9 +85,29 @@ def test_engine_that_answers_but_does_not_list_its_models_is_not_taken_for_unloa
             handler.close_connection = True  # cut without an answer
 
     with server(answer) as port:
-        seen = keeper.look(box_on(port), proven=False)
+        seen = keeper.look(box_on(port), keeper.Gpu(), proven=False)
     assert seen.answers
     assert seen.loaded is None
+
+
+def test_nvidia_smi_that_no_signal_ends_is_not_waited_for_nor_started_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(keeper, "GPU_SECONDS", 0.1)
+    monkeypatch.setattr(keeper, "GPU_QUERY", ("sleep", "5"))
+    end = keeper.subprocess.Popen.kill
+    monkeypatch.setattr(keeper.subprocess.Popen, "kill", lambda _: None)  # as of one that sleeps in the driver
+    gpu, started = keeper.Gpu(), time.monotonic()
+    assert gpu.busy() is None
+    hanging = gpu._asking
+    assert gpu.busy() is None
+    assert gpu._asking is hanging
+    assert time.monotonic() - started < 2
+    assert capsys.readouterr().out.count("nobody can tell whether the GPU works") == 1
+    end(hanging)
+    hanging.wait()
+    monkeypatch.setattr(keeper, "GPU_QUERY", ("echo", "97"))
+    assert gpu.busy()
 
 
 @pytest.mark.parametrize("action", [wedge.Action.SHUT, wedge.Action.WARM, wedge.Action.REPLACE])
@@ -98,7 +119,7 @@ def test_keeper_that_was_looking_when_the_notice_came_leaves_gate_and_streams_al
     paths.mark(paths.GATE, gate.DRAINING)
     paths.mark(engine.manifest(box.model))
 
-    def look(_: config.Box, proven: bool) -> wedge.Look:
+    def look(_: config.Box, gpu: keeper.Gpu, proven: bool) -> wedge.Look:
         paths.mark(paths.LEAVING, "interruption notice")
         return wedge.Look(0.0, False, None, False, True, True, False, proven)
 
@@ -129,7 +150,7 @@ def test_warm_up_that_fails_during_a_drain_ends_no_stream(monkeypatch: pytest.Mo
         paths.mark(paths.LEAVING, "interruption notice")
         raise engine.EngineError("cut")
 
-    monkeypatch.setattr(keeper, "look", lambda _, proven: wedge.Look(0.0, True, True, True, False, False, None))
+    monkeypatch.setattr(keeper, "look", lambda _, gpu, proven: wedge.Look(0.0, True, True, True, False, False, None))
     monkeypatch.setattr(keeper.warm, "warm", warm)
     monkeypatch.setattr(gate, "set_state", lambda *_, unless_leaving=False: None)
     monkeypatch.setattr(leave, "request", asked.append)
