@@ -63,9 +63,9 @@ class Aws:
         return str(answer["TargetHealthDescriptions"][0]["TargetHealth"]["State"])
 
     def complete_hook(self, hook: str, result: str, patience_seconds: float) -> None:
-        """Complete a lifecycle hook with CONTINUE or ABANDON."""
-        result_args = ("--lifecycle-action-result", result)
-        self._call(patience_seconds, "autoscaling", "complete-lifecycle-action", *self._hook(hook), *result_args)
+        """Complete a lifecycle hook with CONTINUE or ABANDON. One that waits no more is done: its answer was lost."""
+        verb = ("autoscaling", "complete-lifecycle-action", "--lifecycle-action-result", result)
+        self._call(patience_seconds, *verb, *self._hook(hook), tolerate="No active Lifecycle Action found")
 
     def heartbeat(self, hook: str, patience_seconds: float) -> None:
         """Restart a lifecycle hook's timeout."""

@@ -16,6 +16,7 @@ from config import Box
 from log import say
 
 SAMPLE_SECONDS = 0.2
+QUIET_SECONDS = 2.0  # who connected just before the gate shut has sent a request by then
 
 
 @dataclass(frozen=True)
@@ -55,16 +56,22 @@ def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds:
 
 
 def wait(box: Box, deadline: float) -> Drained:
-    """Wait while streams live, at most until `deadline` (monotonic); counts those that ended and those cut."""
+    """Wait while streams live or may yet begin, at most until `deadline` (monotonic); counts those ended and cut."""
     known: set[str] = set()
+    quiet_since = time.monotonic()
     while True:
         try:
-            live = {found.peer for found in streams.connections(box.port) if found.stream}
+            found = streams.connections(box.port)
+            live, connected = {each.peer for each in found if each.stream}, bool(found)
         except streams.StreamsError as error:
             say(f"streams: {error}")  # unknown is not none: whoever is there keeps the whole budget
-            live = known or {"unknown"}
+            live, connected = known or {"unknown"}, True
         known |= live
-        if not live or time.monotonic() >= deadline:
+        now = time.monotonic()
+        if live:
+            quiet_since = now
+        quiet = not connected or now - quiet_since >= QUIET_SECONDS
+        if (quiet and not live) or now >= deadline:
             return Drained(finished=len(known - live), cut=len(live))
         time.sleep(SAMPLE_SECONDS)
 

@@ -65,7 +65,7 @@ class Keeper:
         if action is Action.PROVE:
             self._proof = warm.Token(box)
         elif action is Action.SHUT:
-            gate.set_state(gate.CLOSED, box.port, unless_leaving=True)
+            gate.set_state(gate.DRAINING, box.port, unless_leaving=True)  # a stream that still lives may end
         elif action is Action.REPLACE:
             self._leave(why)
         elif action is Action.PRIME:

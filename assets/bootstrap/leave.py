@@ -5,6 +5,7 @@ group replaces the box; powering off terminates it too (the launch template says
 """
 
 import subprocess
+import traceback
 
 import config
 import gate
@@ -30,6 +31,8 @@ def request(why: str) -> None:
 
 def leave(box: Box) -> None:
     """The ladder. Every rung is tried whatever became of the one before; the last cannot be refused."""
+    if paths.serves() and not paths.WHY.exists():
+        return say("the boot's program was ended, the box serves on")
     why = paths.WHY.read_text() if paths.WHY.exists() else "the boot ended without a word"
     paths.mark(paths.LEAVING, why)
     try:
@@ -65,5 +68,14 @@ def _power_off() -> None:
     subprocess.run(["shutdown", "-h", "now"], check=True)
 
 
+def main() -> None:
+    """What the ladder did not foresee ends in its last rung."""
+    try:
+        leave(config.load())
+    except Exception:
+        say(traceback.format_exc())
+        _power_off()
+
+
 if __name__ == "__main__":
-    leave(config.load())
+    main()

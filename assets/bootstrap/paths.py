@@ -20,6 +20,11 @@ OPENED = RUN / "opened"  # the gate was opened by the boot: the agent keeps the 
 LEAVING = RUN / "leaving"  # no way back: the gate refuses to open
 
 
+def serves() -> bool:
+    """Whether this boot got as far as serving: what fails after that is no reason to leave."""
+    return COMPLETED.exists() and OPENED.exists()
+
+
 def mark(path: Path, text: str = "") -> None:
     """Set a mark. Repeating it is harmless."""
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -75,7 +75,7 @@ def put(aws: Aws, data: Sequence[dict[str, Any]], patience_seconds: float = PATI
 def ship(aws: Aws, stream: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
     """Send the box's log so far, its end where it is long; a failure is logged, nothing more."""
     try:
-        aws.ship_log(stream, paths.LOG.read_text().splitlines(), patience_seconds)
+        aws.ship_log(stream, paths.LOG.read_text(errors="replace").splitlines(), patience_seconds)
     except (AwsError, OSError) as error:
         say(f"log not shipped: {error}")
 

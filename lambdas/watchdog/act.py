@@ -33,12 +33,12 @@ def act(
         cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
     for box in decision.end_boxes:
         _unless_gone(cloud.end_box, box)
-    if state and not decision.leaves_state:
-        state = _settle(state, cloud, settings, send_mail=not decision.leads_on)
     if decision.suspend_rebalance:
         cloud.suspend("AZRebalance")
     if decision.wake_at:
         cloud.wake(decision.wake_at)
+    if state and not decision.leaves_state:
+        state = _settle(state, cloud, settings, send_mail=not decision.leads_on)
     if decision.problem:
         raise CloudError(decision.problem)
     return state

@@ -1,6 +1,7 @@
 """Single parts of the box, each run for itself on a folder that stands for /run/fleet and /var/lib/fleet."""
 
 import http.server
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ import leave
 import paths
 import pytest
 import s3
+import streams
 import wedge
 
 from fleet import names
@@ -191,6 +193,87 @@ def test_deregistration_begins_once_the_boot_can_no_longer_register(monkeypatch:
     drain.drain(box_on(), aws.Aws(box_on(), "i-1"), "interruption notice", 120, 0)
     world.wait(lambda: len(done) == 2, 10)
     assert done == ["stop", "deregister"]
+
+
+def test_hook_that_waits_no_more_is_completed_since_only_its_answer_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = "An error occurred (ValidationError) when calling the CompleteLifecycleAction operation: "
+    answers = [told + "No active Lifecycle Action found with instance ID i-1", told + "the group is gone"]
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(command, 254, "", answers.pop(0))
+
+    monkeypatch.setattr(aws.subprocess, "run", run)
+    own = aws.Aws(box_on(), "i-1")
+    own.complete_hook(names.LAUNCH_HOOK, "CONTINUE", 5)
+    with pytest.raises(aws.AwsError, match="the group is gone"):
+        own.complete_hook(names.LAUNCH_HOOK, "CONTINUE", 5)
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_what_fails_after_the_boot_is_no_reason_to_leave(serves: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths.mark(paths.OPENED)
+    if serves:
+        paths.mark(paths.COMPLETED)
+
+    def fail() -> None:
+        raise graph.StageError("prime failed: no space")
+
+    monkeypatch.setattr(boot, "second_start", fail)
+    monkeypatch.setattr(boot.signal, "signal", lambda *_: None)
+    assert boot.main() == (0 if serves else 1)
+    assert paths.WHY.exists() is not serves
+
+
+def test_boot_program_that_is_ended_while_the_box_serves_takes_nothing_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(gate, "set_state", lambda state, _: done.append(state))
+    paths.mark(paths.OPENED)
+    paths.mark(paths.COMPLETED)
+    leave.leave(box_on())
+    assert (done, paths.LEAVING.exists()) == ([], False)
+    paths.mark(paths.WHY, "the engine did not come back")
+    monkeypatch.setattr(leave, "_power_off", lambda: done.append("off"))
+    monkeypatch.setattr(leave, "identity", lambda _: (_ for _ in ()).throw(imds.ImdsError("away")))
+    leave.leave(box_on())
+    assert done == [gate.CLOSED, "off"]
+
+
+def test_way_out_that_fails_in_an_unforeseen_way_powers_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(leave.config, "load", lambda: {}["nothing"])
+    monkeypatch.setattr(leave, "_power_off", lambda: done.append("off"))
+    leave.main()
+    assert done == ["off"]
+
+
+class Samples:
+    """What each look at the connections sees; the last one for ever."""
+
+    def __init__(self, *looks: list[streams.Connection]) -> None:
+        self._looks = list(looks)
+
+    def __call__(self, _port: int) -> list[streams.Connection]:
+        return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+
+
+ADMITTED = streams.Connection("10.0.0.1:5000", 0, 0, 0.1, 0.1)  # no request yet
+ASKING = streams.Connection("10.0.0.1:5000", 0, 300, 0.1, 0.1)
+
+
+def test_caller_who_connected_just_before_the_gate_shut_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "connections", Samples([ADMITTED], [ADMITTED], [ASKING], [ASKING], []))
+    assert drain.wait(box_on(), time.monotonic() + 30) == drain.Drained(finished=1, cut=0)
+
+
+def test_drain_ends_at_once_where_nobody_is_connected_and_soon_where_nobody_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(drain, "QUIET_SECONDS", 0.5)
+    for looks, least in (([], 0.0), ([ADMITTED], 0.5)):
+        monkeypatch.setattr(streams, "connections", Samples(looks))
+        began = time.monotonic()
+        assert drain.wait(box_on(), began + 30) == drain.Drained(finished=0, cut=0)
+        assert time.monotonic() - began >= least
 
 
 # --- the store ------------------------------------------------------------------------------------------------

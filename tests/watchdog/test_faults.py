@@ -383,3 +383,18 @@ def test_state_that_cannot_be_read_is_never_overwritten_and_stops_everything(tex
 def test_a_group_that_was_not_looked_at_is_our_mistake_and_not_an_empty_group() -> None:
     with pytest.raises(LookupError, match="not read for this signal"):
         _ = World().seen_group
+
+
+def test_mail_that_cannot_be_sent_holds_nothing_else_back() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)))
+    cloud.set_state(replace(cloud.parsed, owed=cloud.parsed.begin(Kind.DRY, ago(60), "dry").owed))
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset())
+
+    def denied(call: str, number: int) -> None:
+        if call == "mail":
+            raise CloudError("Publish: AuthorizationError")
+
+    cloud.before = denied
+    with pytest.raises(CloudError, match="Publish"):
+        wake(cloud, "scan")
+    assert "AZRebalance" in cloud.live_group.suspended

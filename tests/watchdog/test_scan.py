@@ -41,8 +41,9 @@ def test_scan_keeps_az_rebalance_suspended_in_every_mode(mode: Mode) -> None:
     cloud.set_state(State(mode))
     cloud.live_group = replace(cloud.live_group, suspended=frozenset())
     wake(cloud, "scan")
-    assert cloud.calls[-1] == "suspend AZRebalance"
-    assert "suspend AZRebalance" not in StillCloud().calls
+    assert "suspend AZRebalance" in cloud.calls
+    wake(cloud, "scan")
+    assert cloud.calls.count("suspend AZRebalance") == 1
 
 
 def test_scan_retries_a_skipped_failover() -> None:
