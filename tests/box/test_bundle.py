@@ -47,16 +47,26 @@ def test_user_data_carries_tokens_untouched_and_settings_the_box_can_read(tmp_pa
         config.load(tmp_path / "box.json")
 
 
-def test_failing_user_data_powers_the_machine_off(tmp_path: Path) -> None:
-    for name, text in (("aws", "exit 1"), ("sleep", ":"), ("install", ":"), ("shutdown", f"echo $* >{tmp_path}/off")):
+@pytest.mark.parametrize("copy", ["exit 1", "exec /bin/sleep 60"], ids=["refused", "hanging"])
+def test_user_data_that_cannot_fetch_the_bundle_powers_the_machine_off(tmp_path: Path, copy: str) -> None:
+    for name, text in (
+        ("aws", f"echo $* >>{tmp_path}/copies; {copy}"),
+        ("timeout", 'shift; exec /usr/bin/timeout 0.2 "$@"'),
+        ("sleep", ":"),
+        ("install", ":"),
+        ("shutdown", f"echo $* >{tmp_path}/off"),
+    ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     script = rendered().replace("/etc/fleet/box.json", f"{tmp_path}/box.json")
     done = subprocess.run(
-        ["bash", "-c", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True
+        ["bash", "-c", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=30
     )
     assert done.returncode != 0
     assert (tmp_path / "off").read_text() == "-h now\n"
+    copies = (tmp_path / "copies").read_text().splitlines()
+    assert len(copies) == 6
+    assert all("--cli-connect-timeout 5 --cli-read-timeout 20 " in one for one in copies)
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])
