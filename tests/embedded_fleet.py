@@ -9,8 +9,9 @@
         live.wake(event)                              # invoke by hand: a command, a payload from tests/events
 
 `live` is forked from `deployed`, which deploys the synthesized templates once a session: what a test does to its copy
-stays there. A box's own calls: `live.aws.environment(role=live.role("group", "BoxRole"))`. All tests that use these
-fixtures run in one worker (the hook below puts them into one group), or each worker would deploy its own.
+stays there. A box's own calls: `live.aws.environment(role=live.role("group", "BoxRole"))`. The hook below
+puts all tests that use these fixtures into one group; pytest 9.2 does not tell pytest-xdist 3.8 of groups, so that each
+worker deploys its own. With pytest 9.0 it would be once, and one worker would be left alone with the last minutes.
 
 With REQUEST_LOGS set (`make test` does), `deployed` also writes down there what its roles may do: `tests.permissions`
 compares that with the calls of the whole run.
