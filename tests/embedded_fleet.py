@@ -97,6 +97,14 @@ def long_failed_over(now: datetime) -> State:
     return State(Mode.FAILOVER, failovers=(past,), cooldown_from=past, streak=1, scored_at=scored_at)
 
 
+def lose_the_last_box_in_a_drought(live: Deployed) -> None:
+    """A group that has long served stands empty, nothing is sold, and the alarm fires."""
+    live.market(spot=False)
+    live.reclaim()
+    live.age_group(86400)
+    live.set_alarm("ALARM", seconds_ago=2)
+
+
 def fail_over_long_ago(live: Deployed) -> None:
     """A box serves on-demand, and spot sells."""
     put_state(live, long_failed_over(ago(0)))

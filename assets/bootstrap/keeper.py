@@ -18,7 +18,7 @@ from wedge import Action
 
 GPU_QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
 GPU_BUSY_PERCENT = 5
-GPU_SECONDS = 5.0
+GPU_SECONDS = 5.0  # it answers in a fraction of one; a look must not wait longer than to the next
 YIELD_SECONDS = 0.2  # how soon a self-prime makes room for a caller
 
 

@@ -63,7 +63,8 @@ class Status:
     desired: int
     alarm: str
     alarm_seconds: int | None
-    failovers_counted: int  # by the valve, within its window; `arm` empties the count
+    failovers_counted: int  # by the valve; `arm` empties the count
+    valve_window_hours: int
     decisions: tuple[dict[str, Any], ...]
     decisions_complete: bool  # else newer ones may be missing
     usd_per_day: float
@@ -94,6 +95,7 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         alarm=world.alarm.state if world.alarm else "absent",
         alarm_seconds=int((now - world.alarm.since).total_seconds()) if world.alarm else None,
         failovers_counted=len(state.recent_failovers(settings, now)) if state else 0,
+        valve_window_hours=settings.watchdog.valve_window_seconds // 3600,
         decisions=tuple(_line(decided) for decided in view.decisions[-SHOWN_DECISIONS:]),
         decisions_complete=view.decisions_complete,
         usd_per_day=round(sum(box.usd_per_hour or 0 for box in boxes) * HOURS_PER_DAY, 2),

@@ -18,7 +18,13 @@ from fleet.events import Event
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import START, exact, market
-from tests.embedded_fleet import act, fail_over_long_ago, long_failed_over, put_state
+from tests.embedded_fleet import (
+    act,
+    fail_over_long_ago,
+    long_failed_over,
+    lose_the_last_box_in_a_drought,
+    put_state,
+)
 from tests.watchdog.still_cloud import group_event
 
 OWN = {"failovers", "cooldown_from", "since", "scored_at", "rearm_from", "launched_at", "refresh_id", "abandoned"}
@@ -98,10 +104,7 @@ def test_failover_writes_the_same_in_the_simulated_and_the_embedded_cloud(live: 
     simulated = Simulated(live, market((7200, 0), hours=3), exact(), State(Mode.ARMED), serving="spot")
     expected = simulated.wrote(by=JUST_AFTER_THE_ALARM)
 
-    live.market(spot=False)
-    live.reclaim()
-    live.age_group(86400)
-    live.set_alarm("ALARM", seconds_ago=2)
+    lose_the_last_box_in_a_drought(live)
     (decision,) = live.decisions()
     assert "error" not in decision, decision
     assert (expected["lever"], expected["state"]["mode"]) == ("100", Mode.FAILOVER)

@@ -2,6 +2,7 @@
 
 from fleet import names
 from fleet.embedded.deployed import Deployed
+from tests.embedded_fleet import lose_the_last_box_in_a_drought
 
 
 def test_fleet_is_in_service_on_spot_with_its_lever_at_zero(live: Deployed) -> None:
@@ -20,10 +21,7 @@ def test_alarm_on_a_young_box_is_declined_with_the_verbatim_line(live: Deployed)
 
 
 def test_alarm_on_an_empty_group_flips_parameter_and_group_and_buys_on_demand(live: Deployed) -> None:
-    live.market(spot=False)
-    live.reclaim()
-    live.age_group(86400)
-    live.set_alarm("ALARM", seconds_ago=2)
+    lose_the_last_box_in_a_drought(live)
     (run,) = live.decisions()
     assert "error" not in run, run
     assert (live.percentage(), live.lever()) == (100, "100")

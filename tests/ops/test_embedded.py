@@ -77,7 +77,7 @@ def test_status_after_a_failover_tells_mode_lever_price_and_the_reason(live: Dep
     assert "alarm is ALARM: docs/runbook/no-healthy-target.md" in found["problems"]
     fleetctl("arm", "--why", "the count begins anew", "--yes")
     assert json.loads(fleetctl("status", "--json").stdout)["failovers_counted"] == 0
-    assert "0 that the valve counts" in fleetctl("status").stdout
+    assert "0 in 24 h that the valve counts" in fleetctl("status").stdout
 
 
 def test_status_says_that_the_log_was_not_read_to_its_end(fleetctl: Fleetctl, monkeypatch: pytest.MonkeyPatch) -> None:

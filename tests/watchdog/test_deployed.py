@@ -6,7 +6,7 @@ import pytest
 
 from fleet import names
 from fleet.embedded.deployed import Deployed
-from tests.embedded_fleet import act, fail_over_long_ago
+from tests.embedded_fleet import act, fail_over_long_ago, lose_the_last_box_in_a_drought
 from tests.watchdog.still_cloud import event
 
 FLIP = "UpdateAutoScalingGroup"
@@ -19,10 +19,7 @@ def calls(live: Deployed) -> list[str]:
 
 
 def test_empty_group_is_flipped_after_five_reads_none_twice(live: Deployed) -> None:
-    live.market(spot=False)
-    live.reclaim()
-    live.age_group(86400)
-    live.set_alarm("ALARM", seconds_ago=2)
+    lose_the_last_box_in_a_drought(live)
     (run,) = live.decisions()
     assert run["result"]["action"] == "failover"
     reads = ["GetParameters", "DescribeAlarms", "DescribeAutoScalingGroups", "DescribeTargetHealth", "DescribeStacks"]
