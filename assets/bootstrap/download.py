@@ -9,6 +9,7 @@ drops or is refused goes on where it stopped; the download fails when nothing ar
 
 import hashlib
 import http.client
+import mmap
 import os
 import threading
 import time
@@ -50,8 +51,9 @@ class _File:
     def __init__(self, item: Item) -> None:
         self.item = item
         self.fd = os.open(item.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
-        if item.size:
-            os.posix_fallocate(self.fd, 0, item.size)  # a full disk shows at once
+        os.ftruncate(self.fd, item.size)
+        # the digest reads what was just written where it lies, in the page cache: a copy less than reading it back
+        self._written = mmap.mmap(self.fd, item.size, prot=mmap.PROT_READ) if item.size and item.sha256 else None
         self._digest = hashlib.sha256()
         self._hashed = 0
         self._complete: set[int] = set()  # offsets of parts that wait for the digest
@@ -65,7 +67,6 @@ class _File:
             if self._feeding:
                 return
             self._feeding = True
-        piece = memoryview(bytearray(PIECE_BYTES))
         while True:
             with self._lock:
                 if self._hashed not in self._complete:
@@ -73,12 +74,15 @@ class _File:
                     return
                 self._complete.remove(self._hashed)
             end = min(self._hashed + PART_BYTES, self.item.size)
-            position = self._hashed
-            while position < end and self.item.sha256:
-                count = os.preadv(self.fd, [piece[: end - position]], position)  # from the page cache
-                self._digest.update(piece[:count])
-                position += count
+            if self._written:
+                with memoryview(self._written) as whole, whole[self._hashed : end] as part:
+                    self._digest.update(part)
             self._hashed = end
+
+    def close(self) -> None:
+        if self._written:
+            self._written.close()
+        os.close(self.fd)
 
     def check(self) -> None:
         if self.item.sha256 and self._digest.hexdigest() != self.item.sha256:
@@ -172,5 +176,5 @@ def download(bucket: Bucket, items: Sequence[Item]) -> int:
             file.check()
     finally:
         for file in running.files:
-            os.close(file.fd)
+            file.close()
     return sum(item.size for item in items)
