@@ -6,6 +6,7 @@ ImdsError    metadata is slow, gone or answered with something other than 200 an
 import http.client
 import json
 import threading
+import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Optional
@@ -13,6 +14,8 @@ from typing import Optional
 HOST = "169.254.169.254"
 TOKEN_SECONDS = 21600  # the longest that IMDSv2 grants
 TIMEOUT_SECONDS = 1.0  # answers take about a millisecond; two notice paths must fit into one 5 s poll
+IDENTITY_SECONDS = 90.0  # patience with metadata where nothing can be done without
+PAUSE_SECONDS = 1.0
 
 
 class ImdsError(Exception):
@@ -71,10 +74,18 @@ class Identity:
 
 
 def identity(imds: Imds) -> Identity:
-    """Read the instance's identity; raises ImdsError."""
-    instance_id = imds.get("meta-data/instance-id")
-    if not instance_id:
-        raise ImdsError("metadata has no instance id")
+    """Read the instance's identity; raises ImdsError where metadata stays away for `IDENTITY_SECONDS`."""
+    deadline = time.monotonic() + IDENTITY_SECONDS
+    while True:
+        try:
+            instance_id = imds.get("meta-data/instance-id")
+            if instance_id:
+                break
+            raise ImdsError("metadata has no instance id")
+        except ImdsError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(PAUSE_SECONDS)
     try:
         document = json.loads(imds.get("dynamic/instance-identity/document") or "{}")
         pending = datetime.strptime(document["pendingTime"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)

@@ -2,8 +2,10 @@
 
 import subprocess
 import time
+from collections.abc import Callable
 from typing import Optional
 
+import drain
 import engine
 import gate
 import leave
@@ -45,8 +47,8 @@ class Keeper:
         if not paths.OPENED.exists():
             self._memory = wedge.fresh(time.monotonic())
             return
-        if not engine.manifest(box.model).is_file():
-            self._leave("the instance store is empty")
+        if not stored(box):
+            self._attempt(self._empty)
             return
         proven = self._proof is not None and self._proof.came
         self._memory, action, why = wedge.decide(box, self._memory, look(box, self._gpu, proven))
@@ -55,10 +57,19 @@ class Keeper:
             self._proof = None
         if action is not Action.NOTHING and not paths.LEAVING.exists():
             say(f"ENGINE {action.value}: {why}")
-            try:
-                self._act(action, why)
-            except gate.GateError as error:
-                say(f"gate: {error}")
+            self._attempt(lambda: self._act(action, why))
+
+    def _attempt(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except gate.GateError as error:
+            say(f"gate: {error}")
+
+    def _empty(self) -> None:
+        """What is in the GPU's memory still answers whom it serves; nobody new, since a restart would find nothing."""
+        gate.set_state(gate.DRAINING, self._box.port, unless_leaving=True)
+        drain.wait(self._box, time.monotonic() + self._box.drain_budget_seconds)
+        self._leave("the instance store is empty")
 
     def _act(self, action: Action, why: str) -> None:
         box = self._box
@@ -69,7 +80,8 @@ class Keeper:
         elif action is Action.REPLACE:
             self._leave(why)
         elif action is Action.PRIME:
-            prime(box)
+            if not prime(box):
+                self._warm()  # who comes next would have found out
             self._memory = wedge.fresh(time.monotonic())  # nobody looked meanwhile
         elif action is Action.WARM:
             self._warm()
@@ -144,6 +156,15 @@ def look(box: Box, gpu: Gpu, proven: bool) -> wedge.Look:
     )
 
 
+def stored(box: Box) -> bool:
+    """Whether the instance store holds the model; a disk that fails holds nothing."""
+    try:
+        return engine.manifest(box.model).is_file()
+    except OSError as error:
+        say(f"instance store: {error}")
+        return False
+
+
 def answered(box: Box) -> bool:
     """Whether the engine answers at all."""
     try:
@@ -172,14 +193,15 @@ def connections(box: Box) -> tuple[streams.Connection, ...]:
         return ()
 
 
-def prime(box: Box) -> None:
-    """One token over loopback, given up as soon as a caller appears."""
+def prime(box: Box) -> bool:
+    """One token over loopback, given up as soon as a caller appears; False where the engine could not give it."""
     if any(found.stream for found in connections(box)):
-        return
+        return True
     token = warm.Token(box)
     while not token.done.wait(YIELD_SECONDS):
         if any(found.outstanding for found in connections(box)):
             token.give_up()
             say("ENGINE prime: made room for a caller")
-            return
+            return True
     say(f"ENGINE prime: {token.outcome}")
+    return token.came

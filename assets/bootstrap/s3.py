@@ -20,7 +20,7 @@ from typing import Optional
 from imds import Imds, ImdsError
 
 TIMEOUT_SECONDS = 10.0  # without a byte
-PATIENCE_SECONDS = 30.0  # for a small object, retries included
+PATIENCE_SECONDS = 90.0  # for a small object: metadata, which has the credentials, may be away for a minute
 PAUSE_SECONDS = 0.5
 RENEW_BEFORE = timedelta(minutes=5)  # role credentials are replaced by then
 

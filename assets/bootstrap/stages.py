@@ -29,7 +29,7 @@ STAGES = (
     Stage("telemetry", ("gate",), 300, serving=False),
     Stage("register", ("gate",), 120),
     Stage("store", ("gate",), 60),
-    Stage("plan", ("gate",), 60),
+    Stage("plan", ("gate",), 120),
     Stage("engine", ("store", "plan"), 120),
     Stage("serve", ("engine",), 60),
     Stage("restore", ("store", "plan"), 450),

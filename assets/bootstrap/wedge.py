@@ -11,6 +11,14 @@ from typing import Optional
 
 from config import Box
 
+UNLOADED_LOOKS = 2  # running, while nobody is served
+# While somebody is: a load that a caller waits for took up to 128 s. An engine whose loads fail answers every caller
+# with an error, fast, for ever.
+UNLOADED_IN_USE_SECONDS = 300.0
+# A GPU of which nobody can tell counts as busy for so long: 8000 tokens that are not streamed, at 15 a second, take
+# 533 s without a byte.
+GPU_UNKNOWN_SECONDS = 900.0
+
 
 class Action(Enum):
     """What the keeper does next."""
@@ -25,7 +33,7 @@ class Action(Enum):
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the engine. `gpu_busy` is None where it is unknown, which never counts as idle."""
+    """One look at the engine. `gpu_busy` is None where it is unknown: busy for a while, then idle."""
 
     at: float  # monotonic seconds
     answers: bool  # `/api/version`
@@ -44,6 +52,7 @@ class Memory:
     answered_at: float
     moved_at: float
     active_at: float
+    gpu_known_at: float  # or nothing waited on it
     shut_at: Optional[float] = None
     proof_at: Optional[float] = None  # PROVE; None again once something moved
     unloaded_looks: int = 0  # running
@@ -51,21 +60,26 @@ class Memory:
 
 def fresh(at: float) -> Memory:
     """Nothing is known from before."""
-    return Memory(answered_at=at, moved_at=at, active_at=at)
+    return Memory(answered_at=at, moved_at=at, active_at=at, gpu_known_at=at)
 
 
 def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
     """The next action with its reason, and what to remember."""
     if look.answers:
         memory = replace(memory, answered_at=look.at)
-    if look.proven or not (look.waiting and look.gpu_busy is False):
+    if not look.waiting or look.gpu_busy is not None:
+        memory = replace(memory, gpu_known_at=look.at)
+    unknown = look.at - memory.gpu_known_at >= GPU_UNKNOWN_SECONDS
+    idles = look.waiting and (look.gpu_busy is False or unknown)
+    if look.proven or not idles:
         memory = replace(memory, moved_at=look.at, proof_at=None)
     if look.active:
         memory = replace(memory, active_at=look.at)
     memory = replace(memory, unloaded_looks=memory.unloaded_looks + 1 if look.loaded is False else 0)
     silent, stuck = look.at - memory.answered_at, look.at - memory.moved_at
     unproven = memory.proof_at is not None and look.at - memory.proof_at >= box.token_seconds
-    wedged, waits = "", f"a request is open without a byte for {stuck:.0f} s and the GPU is idle"
+    gpu = "nobody can tell of the GPU" if unknown else "the GPU is idle"
+    wedged, waits = "", f"a request is open without a byte for {stuck:.0f} s and {gpu}"
     if silent >= box.wedge_silent_seconds:
         wedged = f"the engine has been silent for {silent:.0f} s"
     elif stuck >= box.wedge_stuck_seconds and unproven:
@@ -79,7 +93,8 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
     memory = replace(memory, shut_at=None)
     if look.gate_shut:
         return memory, Action.WARM, "the engine answers again"
-    if memory.unloaded_looks >= 2 and not look.active:
+    unloaded_seconds = memory.unloaded_looks * box.poll_seconds
+    if memory.unloaded_looks >= UNLOADED_LOOKS and (not look.active or unloaded_seconds >= UNLOADED_IN_USE_SECONDS):
         return memory, Action.WARM, "the model is not loaded"
     if stuck > 0 and stuck >= box.wedge_stuck_seconds - box.token_seconds and memory.proof_at is None:
         return replace(memory, proof_at=look.at), Action.PROVE, waits

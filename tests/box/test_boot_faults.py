@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,22 @@ def test_another_engine_version_than_the_pinned_ends_the_boot(make: MakeWorld) -
 def test_full_disk_ends_the_boot(make: MakeWorld) -> None:
     small = "mkdir -p $1/opt/dlami/nvme; mount -t tmpfs -o size=200k tmpfs $1/opt/dlami/nvme"
     boot_must_leave(make(prepare=small, disk=False), "restore failed: .*No space left on device")
+
+
+def test_metadata_away_for_a_minute_delays_the_boot_and_nothing_else(make: MakeWorld) -> None:
+    box = make()
+    log = box.probe()
+    box.boot()
+    box.metadata.mode = "gone"
+    away_at = time.monotonic()
+    world.wait(lambda: time.monotonic() > away_at + 60)
+    assert "BOOTSTAGE stage=plan" not in box.log()
+    box.metadata.mode = ""
+    box.wait_for("BOOTPATH")
+    world.wait(lambda: world.last(log) == "answered")
+    outcomes = [probe["outcome"] for probe in world.probes(log)]
+    assert set(outcomes) == {"refused", "answered"}
+    assert box.lifecycle() == "InService"
 
 
 def test_no_instance_store_ends_the_boot(make: MakeWorld) -> None:

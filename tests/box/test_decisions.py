@@ -163,9 +163,25 @@ def test_reload_of_two_minutes_less_a_moment_is_no_wedge(box: config.Box) -> Non
 
 
 @given(st.lists(st.sampled_from([True, None]), min_size=60, max_size=120))
-def test_busy_or_unknown_gpu_is_never_wedged_while_the_engine_answers(busy: list[bool | None]) -> None:
+def test_busy_gpu_or_one_unknown_for_ten_minutes_is_not_wedged_while_the_engine_answers(
+    busy: list[bool | None],
+) -> None:
     states = [{"active": True, "waiting": True, "gpu_busy": one} for one in busy]
     assert set(looks(a_box(), states)) == {wedge.Action.NOTHING}
+
+
+def test_gpu_of_which_nobody_can_tell_counts_as_idle_after_a_quarter_of_an_hour(box: config.Box) -> None:
+    unknown = {**STUCK, "gpu_busy": None}
+    actions = looks(box, [STUCK] + [unknown] * 260)
+    told = [(number * 5, action) for number, action in enumerate(actions, 1) if action is not wedge.Action.NOTHING]
+    first = 5 + wedge.GPU_UNKNOWN_SECONDS - 5  # the look before it still counted as busy
+    assert told[:3] == [
+        (first + 60, wedge.Action.PROVE),
+        (first + 120, wedge.Action.SHUT),
+        (first + 180, wedge.Action.REPLACE),
+    ]
+    told_now_and_then = ([unknown] * 179 + [{**STUCK, "gpu_busy": True}]) * 3
+    assert set(looks(box, told_now_and_then)) == {wedge.Action.NOTHING}
 
 
 def test_engine_that_recovers_is_warmed_before_it_opens(box: config.Box) -> None:
@@ -184,9 +200,16 @@ def test_engine_that_lost_its_model_is_warmed_on_the_second_look(box: config.Box
     assert looks(box, [{"loaded": False}, {}, {"loaded": False}]) == [wedge.Action.NOTHING] * 3
 
 
-@given(st.lists(st.sampled_from([True, False, None]), min_size=10, max_size=60))
-def test_gate_stays_open_over_a_live_stream_whatever_the_engine_says_of_its_models(said: list[bool | None]) -> None:
+@given(st.lists(st.sampled_from([True, False, None]), min_size=10, max_size=59))
+def test_gate_stays_open_for_who_waits_for_a_load_whatever_the_engine_says_of_its_models(
+    said: list[bool | None],
+) -> None:
     assert set(looks(a_box(), [{"active": True, "loaded": one} for one in said])) == {wedge.Action.NOTHING}
+
+
+def test_engine_whose_loads_fail_is_warmed_after_five_minutes_however_many_callers_it_answers(box: config.Box) -> None:
+    actions = looks(box, [{"active": True, "loaded": False}] * 61)
+    assert actions.index(wedge.Action.WARM) == 59  # the look at 300 s
 
 
 def test_engine_that_does_not_say_what_is_loaded_is_left_alone(box: config.Box) -> None:

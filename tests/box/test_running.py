@@ -219,9 +219,29 @@ def test_idle_engine_is_primed_and_a_prime_makes_room_for_a_caller(serving: Serv
     box.wait_for("ENGINE prime: made room for a caller")
 
 
-def test_emptied_instance_store_has_the_box_replaced(serving: Serving) -> None:
+def test_engine_that_fails_its_self_prime_is_warmed_behind_a_shut_gate(serving: Serving) -> None:
+    box = serving(self_prime_seconds=1.0)
+    box.wait_for("ENGINE prime: done")
+    box.slow_prompts(3 * world.QUICK["token_seconds"])
+    failed = box.wait_for(r"^([\d.]+) ENGINE prime: /api/generate: ")
+    log = box.probe(ask=False)
+    world.wait(lambda: world.last(log) == "refused")
+    box.slow_prompts(0)
+    opened = box.wait_for(r"^([\d.]+) ENGINE warm: gate open again")
+    assert float(opened[1]) > float(failed[1])
+    world.wait(lambda: world.last(log) == "accepted", story=box.journal)
+    assert box.lifecycle() == "InService"
+
+
+def test_emptied_instance_store_has_the_box_replaced_once_its_streams_have_ended(serving: Serving) -> None:
     box = serving()
+    stream = box.generate(tokens=20, stream=True, pace_seconds=0.15)
+    time.sleep(0.5)
     box.inside("/var/lib/fleet/nvme/fleet/models/manifests/registry.ollama.ai/library/tiny/latest").unlink()
+    log = box.probe(ask=False)
+    world.wait(lambda: world.last(log) == "refused")
+    status, answer = stream.end()
+    assert (status, len(answer.splitlines())) == (0, 21)
     box.wait_for("leaving: the instance store is empty")
     world.wait(lambda: box.lifecycle() == "", story=box.journal)
 
