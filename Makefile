@@ -125,6 +125,7 @@ bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of
 test-box: $(DEV) box-setup ## the box alone, in its own namespaces
 	pytest -n 2 --dist load tests/box
 
+bench-boot: BOX_PACKAGES += busybox openssl
 bench-boot: $(DEV) box-setup ## restore, boot graph, notice and agent, measured in pairs on this machine
 	python -m tests.box.bench
 

@@ -1,7 +1,6 @@
 """`make bench-boot`: what the box's speed claims rest on, paired in one run; a table on the screen and JSON in out/.
 
-    restore     our download, digests included, against `aws s3 cp --recursive` (Debian's CLI, version 2, defaults)
-                from the same server, SeaweedFS, through a link shaped to 10 and to 2.5 Gbit/s
+    restore     our download, digests included, through shaped links (bench_restore.py)
     boot        the declared graph against the serial order by the same executor: stages that cannot run here replay
                 their measured medians at 1:10, as stand-ins; and a real boot of the test world beside it
     notice      from the poll that saw it to the first refused connection, on both families
@@ -10,20 +9,14 @@
 Budgets are reported, never asserted. Run it on an idle machine: client and server share its cores.
 """
 
-import hashlib
 import json
 import os
 import re
-import shlex
-import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,17 +30,9 @@ sys.path.insert(0, str(box_config.BUNDLE))
 import graph
 import stages
 
-from tests.box import netns, world
+from tests.box import bench_restore, world
 
 OUT = world.CHECKOUT / "out" / "bench-boot.json"
-FILES, FILE_BYTES = 8, 256 << 20
-ROUNDS = 3
-LINKS = {"10 Gbit/s": ("10gbit", 1250.0), "2.5 Gbit/s": ("2500mbit", 312.5)}  # tc's name, MB/s
-KEY = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
-BUCKET = "bench"
-PEER = "aws s3 cp --recursive"
-CHECK = "ls -d {target}/* | xargs -P 2 -n 1 sha256sum >/dev/null"
-RATIOS = ("times_aws", "times_link")
 
 # Seconds, medians of 27 warm boots; the others were not measured one by one and are what their work costs here.
 MEDIANS = {"telemetry": 40.0, "engine": 11.0, "restore": 101.0, "warm": 97.0, "agent": 1.0, "store": 1.0}
@@ -56,153 +41,6 @@ REPLAY = 10
 
 AGENT_SECONDS = 60
 NOTICES = 10
-
-
-# --- restore --------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def shaped(folder: Path, rate: str) -> Iterator[tuple[int, str, dict[str, str]]]:
-    """A weed server and a client's namespace with a shaped link between them."""
-    out, box = netns.new(), netns.new()
-    with netns.inside(box):
-        holder = subprocess.Popen(["setpriv", "--pdeathsig", "KILL", "sleep", "3600"])
-    netns.join(box, holder.pid, out)
-    config = {
-        "identities": [
-            {
-                "name": "bench",
-                "credentials": [{"accessKey": "bench", "secretKey": "bench"}],  # pragma: allowlist secret
-                "actions": ["Admin", "Read", "Write", "List"],
-            }
-        ]
-    }
-    (folder / "s3.json").write_text(json.dumps(config))
-    (folder / "weed").mkdir(exist_ok=True)
-    with netns.inside(out):
-        for words in (
-            "qdisc add dev out root handle 1: htb default 1",
-            f"class add dev out parent 1: classid 1:1 htb rate {rate} burst 1m cburst 1m quantum 200000",
-        ):
-            subprocess.run(["tc", *words.split()], check=True)
-        command = [
-            "setpriv",
-            "--pdeathsig",
-            "KILL",
-            "weed",
-            "server",
-            "-s3",
-            f"-dir={folder / 'weed'}",
-            "-ip=10.77.0.2",
-        ]
-        command += [
-            "-ip.bind=0.0.0.0",
-            "-volume.max=0",
-            "-master.volumeSizeLimitMB=1024",
-            f"-s3.config={folder / 's3.json'}",
-        ]
-        server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    endpoint = f"http://{netns.OUT_V4}:8333"
-    environment = {**os.environ, **KEY, "AWS_DEFAULT_REGION": "us-east-1"}
-    try:
-        with netns.inside(out):
-            world.wait(
-                lambda: not subprocess.run(["curl", "-so", "/dev/null", f"{endpoint}/status"], check=False).returncode
-            )
-        yield box, endpoint, environment
-    finally:
-        server.kill()
-        server.wait()
-        holder.kill()
-        holder.wait()
-        os.close(out)
-        os.close(box)
-
-
-def cpu_seconds() -> float:
-    """CPU that this process's ended children used."""
-    times = os.times()
-    return times.children_user + times.children_system
-
-
-def succeeds(command: list[str], environment: dict[str, str]) -> bool:
-    """Whether a command ends well."""
-    return subprocess.run(command, env=environment, capture_output=True, check=False).returncode == 0
-
-
-def measure_restore(folder: Path) -> list[dict[str, Any]]:
-    """Both clients in turn, through both links."""
-    source = folder / "source"
-    source.mkdir()
-    block = os.urandom(FILE_BYTES // 64)
-    names = []
-    for number in range(FILES):
-        data = b"".join(block[number * 97 + turn :] + block[: number * 97 + turn] for turn in range(64))
-        names.append(hashlib.sha256(data).hexdigest())
-        (source / f"sha256-{names[-1]}").write_bytes(data)
-    target = Path(tempfile.mkdtemp(dir="/dev/shm"))
-    results = []
-    try:
-        for link, (rate, line_rate) in LINKS.items():
-            with shaped(folder, rate) as (box, endpoint, environment):
-                aws = ["/usr/bin/aws", "--endpoint-url", endpoint, "s3"]
-                with netns.inside(box):
-                    if subprocess.run([*aws, "ls", f"s3://{BUCKET}"], env=environment, capture_output=True).returncode:
-                        subprocess.run([*aws, "mb", f"s3://{BUCKET}"], env=environment, check=True, capture_output=True)
-                        upload = [*aws, "cp", "--only-show-errors", "--recursive", str(source), f"s3://{BUCKET}/blobs/"]
-                        subprocess.run(upload, env=environment, check=True)
-                ours = [sys.executable, str(world.STANDINS / "restore.py"), endpoint, str(target), str(FILE_BYTES)]
-                theirs = [*aws, "cp", "--only-show-errors", "--recursive", f"s3://{BUCKET}/blobs/", str(target)]
-                clients = {
-                    PEER: theirs,
-                    f"{PEER}, then sha256sum": ["sh", "-c", f"{shlex.join(theirs)} && {CHECK.format(target=target)}"],
-                    "restore, sha256 checked": [*ours, "sha256", *names],
-                    "restore, unchecked": [*ours, "unchecked", *names],
-                }
-                with netns.inside(box):  # a server that has just started on old volumes does not know them all yet
-                    world.wait(partial(succeeds, theirs, environment))
-                seconds: dict[str, list[float]] = {name: [] for name in clients}
-                cpu: dict[str, list[float]] = {name: [] for name in clients}
-                for _ in range(ROUNDS):
-                    for name, command in clients.items():
-                        shutil.rmtree(target)
-                        target.mkdir()
-                        before, started = cpu_seconds(), time.monotonic()
-                        with netns.inside(box):
-                            subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
-                        seconds[name].append(time.monotonic() - started)
-                        cpu[name].append(cpu_seconds() - before)
-                total = FILES * FILE_BYTES / 1e6
-                peer = statistics.median(seconds[PEER])
-                for name in clients:
-                    took = statistics.median(seconds[name])
-                    results.append(
-                        {
-                            "link": link,
-                            "client": name,
-                            "seconds": took,
-                            "mb_per_s": total / took,
-                            "client_cpu_seconds": statistics.median(cpu[name]),
-                            "times_aws": statistics.median(
-                                theirs / ours for theirs, ours in zip(seconds[PEER], seconds[name], strict=True)
-                            ),
-                            "times_link": took / (total / line_rate),
-                            "rounds": seconds[name],
-                            "peer_seconds": peer,
-                        }
-                    )
-    finally:
-        shutil.rmtree(target)
-    return results
-
-
-def measure_sha256() -> dict[str, Any]:
-    """What one core of this machine hashes, and whether it has the instructions that make it five times that."""
-    data = os.urandom(64 << 20)
-    started = time.process_time()
-    hashlib.sha256(data)
-    flags = Path("/proc/cpuinfo").read_text()
-    return {"mb_per_s_per_core": 64 * 1.048576 / (time.process_time() - started), "sha_ni": " sha_ni" in flags}
 
 
 # --- boot -----------------------------------------------------------------------------------------------------
@@ -373,19 +211,10 @@ def main() -> None:
             boot = measure_boot(aws, target_group, sources, folder)
             with aws.fork(folder / "aws-agent") as copy:
                 agent = measure_agent(copy, target_group, folder)
-        result = {"restore": measure_restore(folder), "sha256": measure_sha256(), "boot": boot, "agent": agent}
+        result = {"restore": bench_restore.measure(), "boot": boot, "agent": agent}
     OUT.parent.mkdir(exist_ok=True)
     OUT.write_text(json.dumps(result, indent=1))
-    rows = [
-        [r["link"], r["client"], *(f"{r[key]:.2f}" for key in ("seconds", "mb_per_s", "client_cpu_seconds", *RATIOS))]
-        for r in result["restore"]
-    ]
-    columns = ["link", "client", "seconds", "MB/s", "client CPU s", "times aws", "of link time"]
-    console.print(table(f"restore of {FILES * FILE_BYTES / 1e9:.2f} GB, medians of {ROUNDS}", columns, rows))
-    sha = result["sha256"]
-    console.print(
-        f"one core hashes sha256 at {sha['mb_per_s_per_core']:.0f} MB/s here (SHA instructions: {sha['sha_ni']})"
-    )
+    bench_restore.report(console, result["restore"])
     played, real = boot["replay"], boot["real"]
     console.print(
         table(
