@@ -17,6 +17,7 @@ import uuid
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ RUNTIME = Path(__file__).with_name("runtime.py")
 
 _endpoint = ""
 _log_dir = Path()
+_zips = Path()
 _write_lock = threading.Lock()
 _one_at_a_time: dict[str, threading.Lock] = defaultdict(threading.Lock)
 _background: list[threading.Thread] = []
@@ -37,8 +39,10 @@ _background: list[threading.Thread] = []
 
 def configure(endpoint: str, log_dir: Path) -> None:
     """Where functions find this AWS, and where their invocations are recorded."""
-    global _endpoint, _log_dir
+    global _endpoint, _log_dir, _zips
     _endpoint, _log_dir = endpoint, log_dir
+    if not _zips.name:
+        _zips = log_dir / "zips"  # copies run what their original unpacked
 
 
 @extend(LambdaFunction, "_invoke_lambda")
@@ -111,7 +115,6 @@ def _run(function: LambdaFunction, event: str) -> tuple[dict[str, Any], str]:
 def _environment(function: LambdaFunction) -> dict[str, str]:
     return {
         "PATH": os.environ["PATH"],
-        "PYTHONDONTWRITEBYTECODE": "1",
         "_HANDLER": str(function.handler).replace("/", "."),
         "LAMBDA_TASK_ROOT": str(_unpacked(function)),
         "AWS_LAMBDA_FUNCTION_NAME": function.function_name,
@@ -130,13 +133,14 @@ def _environment(function: LambdaFunction) -> dict[str, str]:
 
 def _unpacked(function: LambdaFunction) -> Path:
     """The zip's folder, unpacked once per version of the code."""
-    folder = _log_dir / "zips" / hashlib.sha256(function.code_bytes).hexdigest()[:16]
+    folder = _zips / hashlib.sha256(function.code_bytes).hexdigest()[:16]
     with _write_lock:
         if not folder.exists():
-            partial = Path(tempfile.mkdtemp(dir=_log_dir))
+            _zips.mkdir(exist_ok=True)
+            partial = Path(tempfile.mkdtemp(dir=_zips))
             zipfile.ZipFile(io.BytesIO(function.code_bytes)).extractall(partial)
-            folder.parent.mkdir(exist_ok=True)
-            partial.rename(folder)
+            with suppress(OSError):  # another copy was faster
+                partial.rename(folder)
     return folder
 
 
