@@ -6,6 +6,8 @@ VENV := .venv
 UV := 0.13.9
 export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/node_modules/.bin:$(PATH)
 export PYTHONPATH := $(CURDIR)
+# A machine that turns bytecode off would compile CDK's 20 MB of Python, moto's and ours in every process.
+unexport PYTHONDONTWRITEBYTECODE
 # Nothing on the screen or the wire but the command's own business.
 export CDK_DISABLE_CLI_TELEMETRY := 1
 export CDK_DISABLE_VERSION_CHECK := 1
@@ -17,9 +19,6 @@ ARGS :=
 
 help: ## list the verbs
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
-
-# Imports once with bytecode on, or a machine that turns it off would compile CDK's 20 MB of Python at every synth.
-COMPILED := env -u PYTHONDONTWRITEBYTECODE $(VENV)/bin/python
 
 # --- set-up ---------------------------------------------------------------------------------------------------
 $(VENV)/.uv-ready:
@@ -35,12 +34,12 @@ $(VENV)/.drill-ready: requirements-drill.txt constraints.txt pyproject.toml | $(
 
 $(VENV)/.deploy-ready: requirements.txt $(VENV)/.drill-ready
 	uv pip install -q -c constraints.txt -r requirements.txt
-	$(COMPILED) -c "import app, fleet.cli"
+	python -c "import app, fleet.cli"
 	touch $@
 
 $(VENV)/.dev-ready: requirements-dev.txt $(VENV)/.deploy-ready
 	uv pip install -q -c constraints.txt -r requirements-dev.txt
-	$(COMPILED) -c "import cdk_nag, cfnlint.api, moto.server"
+	python -c "import cdk_nag, cfnlint.api, moto.server"
 	touch $@
 
 node_modules/.ready: package.json package-lock.json $(VENV)/.deploy-ready
