@@ -4,7 +4,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -20,7 +20,7 @@ INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 class Shown:
     """One command as a reader would type it."""
 
-    page: str
+    page: str = field(compare=False)  # the first that shows it
     words: tuple[str, ...]
 
     def __str__(self) -> str:
