@@ -14,6 +14,9 @@ from fleet.settings import Settings
 
 sys.path.insert(0, str(box_config.BUNDLE))
 
+import config
+import paths
+
 from tests.box import world
 
 GRANTED = {action for actions in box_config.ACTIONS.values() for action in actions}
@@ -38,6 +41,29 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
     with embedded.server(folder / "log") as aws:
         world.furnish(aws, sources)
         yield Base(aws, (folder / "log" / "target-group").read_text(), sources, world.settings_for(sources))
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where every path of the box lies in a test of a single part."""
+    for name, path in vars(paths).items():
+        if isinstance(path, Path):
+            monkeypatch.setattr(paths, name, tmp_path.joinpath(*path.parts[1:]))
+    return tmp_path
+
+
+def a_box() -> config.Box:
+    """A box's values as the app writes them."""
+    raw = box_config.box_config(world.SETTINGS, bucket="b", target_group_arn="t")
+    for name in ("engine", "gguf", "modelfile"):
+        raw[name] = config.Artifact(**raw[name])
+    return config.Box(**raw)
+
+
+@pytest.fixture
+def box() -> config.Box:
+    """The same as a fixture; hypothesis wants none."""
+    return a_box()
 
 
 class MakeWorld(Protocol):

@@ -10,7 +10,8 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -163,6 +164,34 @@ class Front:
                 """Quiet."""
 
         return _Server(listening, Handler)
+
+
+@contextmanager
+def local(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[int]:
+    """A server on loopback, outside any box, that answers every GET in this way; gives its port."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    running = _Server(listening, Handler)
+    yield listening.getsockname()[1]
+    running.shutdown()
+    running.server_close()
+
+
+def reply(handler: http.server.BaseHTTPRequestHandler, body: bytes, status: int = 200) -> None:
+    """One whole answer."""
+    handler.send_response(status)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body)
 
 
 def role_credentials(keys: dict[str, str]) -> str:

@@ -1,56 +1,33 @@
-"""What the box decides, without touching anything: notices, budgets, wedge, streams, warm-up, graph, cache, signing."""
+"""What the box decides, without touching anything: notices, budgets, wedge, streams, warm-up, graph."""
 
-import dataclasses
 import itertools
 import json
 import threading
 import time
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import aws
 import boot
-import cache
 import config
 import drain
-import gate
 import graph
 import imds
 import notices
-import paths
 import pytest
-import s3
 import stages
 import streams
 import telemetry
 import warm
 import wedge
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
-from download import DamagedError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fleet import box_config, names
+from fleet import names
 from tests.box import world
+from tests.box.conftest import a_box
 
 NOW = datetime(2026, 7, 28, 9, 0, tzinfo=UTC)
-
-
-def a_box() -> config.Box:
-    """A box's values as the app writes them."""
-    raw = box_config.box_config(world.SETTINGS, bucket="b", target_group_arn="t")
-    for name in ("engine", "gguf", "modelfile"):
-        raw[name] = config.Artifact(**raw[name])
-    return config.Box(**raw)
-
-
-@pytest.fixture
-def box() -> config.Box:
-    """The same as a fixture; hypothesis wants none."""
-    return a_box()
 
 
 # --- notices and the drain budget -----------------------------------------------------------------------------
@@ -393,88 +370,3 @@ def test_metrics_carry_the_fleet_and_the_stage(box: config.Box) -> None:
         {"Name": names.DIMENSION_FLEET, "Value": "boxes"},
         {"Name": names.DIMENSION_STAGE, "Value": "warm"},
     ]
-
-
-# --- store ----------------------------------------------------------------------------------------------------
-
-
-def test_signature_is_the_one_that_botocore_makes() -> None:
-    credentials = s3.Credentials("AKID", "secret", "token", NOW)
-    now = datetime.now(UTC)
-    ours = s3.sign("GET", "b.s3.us-east-2.amazonaws.com", "/a%20key", "us-east-2", credentials, now)
-    request = AWSRequest("GET", "https://b.s3.us-east-2.amazonaws.com/a%20key")
-    request.headers["X-Amz-Content-SHA256"] = "UNSIGNED-PAYLOAD"
-    request.context["payload_signing_enabled"] = False
-    request.context["timestamp"] = ours["x-amz-date"]
-    auth = S3SigV4Auth(Credentials("AKID", "secret", "token"), "s3", "us-east-2")
-    request.headers["X-Amz-Date"] = ours["x-amz-date"]
-    request.headers["X-Amz-Security-Token"] = "token"
-    expected = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
-    assert ours["authorization"].endswith(f"Signature={expected}")
-    assert "secret" not in repr(credentials)
-
-
-def test_cache_key_changes_with_every_artifact_the_engine_and_the_model(box: config.Box) -> None:
-    etags = {"a": "1", "b": "2"}
-    key = cache.cache_key(box, etags)
-    assert key == cache.cache_key(box, dict(reversed(etags.items())))
-    changed = {
-        cache.cache_key(box, {**etags, "a": "3"}),
-        cache.cache_key(box, {**etags, "b": "3"}),
-        cache.cache_key(dataclasses.replace(box, engine_version="0.0.2"), etags),
-        cache.cache_key(dataclasses.replace(box, model="other"), etags),
-    }
-    assert len(changed) == 4
-    assert key not in changed
-
-
-def a_manifest(digest: object = f"sha256:{'0' * 64}", size: object = 1) -> bytes:
-    """A manifest of one blob."""
-    return json.dumps({"config": {"digest": digest, "size": size}, "layers": []}).encode()
-
-
-@pytest.mark.parametrize(
-    "damaged",
-    [
-        b"",
-        b"{}",
-        b"\xff" + a_manifest(),
-        a_manifest().replace(b"layers", b"\xe9"),
-        b"[" * 100_000,
-        b'{"config": 3, "layers": []}',
-        *map(a_manifest, ["md5:0", "sha256:../../../etc/passwd", "sha256:" + "0" * 63, 3, None, ["x"]]),
-        *(a_manifest(size=size) for size in ("x", "1", None, -1, 1.5, float("inf"), True)),
-    ],
-)
-def test_manifest_that_is_none_is_a_damaged_cache(damaged: bytes) -> None:
-    with pytest.raises(DamagedError):
-        cache.blobs(damaged)
-
-
-def test_manifest_that_is_no_text_is_a_damaged_cache(box: config.Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3.Bucket, "head", lambda *_: s3.Object("etag", 1))
-    monkeypatch.setattr(s3.Bucket, "read", lambda *_: b"\xff" + a_manifest())
-    bucket = s3.Bucket("b", "us-east-2", imds.Imds())
-    found = cache.plan(box, bucket)
-    assert found.warm
-    with pytest.raises(DamagedError):
-        cache.restore(box, bucket, found.manifest)
-
-
-def test_manifest_of_more_than_the_disk_holds_is_a_damaged_cache(
-    box: config.Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(paths, "MODELS", tmp_path)
-    (tmp_path / "blobs").mkdir()
-    for size in (1 << 60, 1 << 70):
-        with pytest.raises(DamagedError, match="larger than the disk"):
-            cache.restore(box, s3.Bucket("b", "us-east-2", imds.Imds()), a_manifest(size=size))
-
-
-def test_nft_script_replaces_the_table_in_one_transaction() -> None:
-    closed, draining, opened = (gate.nft_script(state, 11434) for state in (gate.CLOSED, gate.DRAINING, gate.OPEN))
-    for script in (closed, draining, opened):
-        assert script.startswith("table inet fleet\ndelete table inet fleet\n")
-    assert "tcp dport 11434 reject with tcp reset" in closed
-    assert "tcp dport 11434 tcp flags & (fin | syn | rst | ack) == syn reject with tcp reset" in draining
-    assert "reject" not in opened

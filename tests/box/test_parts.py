@@ -2,19 +2,12 @@
 
 import http.server
 import subprocess
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import aws
 import boot
-import cache
 import config
-import download
 import drain
 import engine
 import gate
@@ -24,51 +17,14 @@ import keeper
 import leave
 import paths
 import pytest
-import s3
 import streams
 import wedge
 
 from fleet import names
-from tests.box import world
-from tests.box.test_decisions import a_box, a_manifest
+from tests.box import servers, world
+from tests.box.conftest import a_box
 
-Answers = Callable[[http.server.BaseHTTPRequestHandler], None]
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where every path of the box now lies."""
-    for name, path in vars(paths).items():
-        if isinstance(path, Path):
-            monkeypatch.setattr(paths, name, tmp_path.joinpath(*path.parts[1:]))
-    return tmp_path
-
-
-@contextmanager
-def server(answer: Answers) -> Iterator[int]:
-    """An HTTP server on loopback that answers every GET in this way; gives its port."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            answer(self)
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        yield running.server_port
-        running.shutdown()
-
-
-def reply(handler: http.server.BaseHTTPRequestHandler, body: bytes, status: int = 200) -> None:
-    """One whole answer."""
-    handler.send_response(status)
-    handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
+pytestmark = pytest.mark.usefixtures("folder")
 
 
 def box_on(port: int = 11434, **values: Any) -> config.Box:
@@ -82,11 +38,11 @@ def box_on(port: int = 11434, **values: Any) -> config.Box:
 def test_engine_that_answers_but_does_not_list_its_models_is_not_taken_for_unloaded() -> None:
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
         if handler.path == "/api/version":
-            reply(handler, b'{"version": "0.0.1"}')
+            servers.reply(handler, b'{"version": "0.0.1"}')
         else:
             handler.close_connection = True  # cut without an answer
 
-    with server(answer) as port:
+    with servers.local(answer) as port:
         seen = keeper.look(box_on(port), keeper.Gpu(), proven=False)
     assert seen.answers
     assert seen.loaded is None
@@ -130,15 +86,6 @@ def test_keeper_that_was_looking_when_the_notice_came_leaves_gate_and_streams_al
     monkeypatch.setattr(leave, "request", asked.append)
     keeper.Keeper(box).step()
     assert not asked
-    assert gate.current() == gate.DRAINING
-
-
-def test_gate_is_not_changed_for_the_keeper_once_the_box_leaves() -> None:
-    paths.mark(paths.GATE, gate.DRAINING)
-    paths.mark(paths.LEAVING)
-    for state in (gate.CLOSED, gate.DRAINING, gate.OPEN):
-        with pytest.raises(gate.GateError, match="the box is leaving: the gate stays draining"):
-            gate.set_state(state, 11434, unless_leaving=True)
     assert gate.current() == gate.DRAINING
 
 
@@ -274,34 +221,3 @@ def test_drain_ends_at_once_where_nobody_is_connected_and_soon_where_nobody_asks
         began = time.monotonic()
         assert drain.wait(box_on(), began + 30) == drain.Drained(finished=0, cut=0)
         assert time.monotonic() - began >= least
-
-
-# --- the store ------------------------------------------------------------------------------------------------
-
-
-def test_store_that_answers_a_range_with_the_whole_object_is_not_believed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(download, "PART_BYTES", 1000)
-    monkeypatch.setattr(download, "STALL_SECONDS", 0.3)
-    monkeypatch.setattr(
-        s3, "role_credentials", lambda _: s3.Credentials("AKID", "secret", "token", datetime.max.replace(tzinfo=UTC))
-    )
-    with server(lambda handler: reply(handler, b"x" * 1000 + b"y" * 1000)) as port:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        bucket = s3.Bucket("b", "us-east-2", imds.Imds())
-        with pytest.raises(s3.StoreError, match="200 instead of a range"):
-            download.download(bucket, [download.Item("key", folder / "file", 2000)])
-
-
-def test_blob_that_came_damaged_is_not_left_to_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
-    (paths.MODELS / "blobs").mkdir(parents=True)
-
-    def damaged(_: s3.Bucket, items: list[download.Item]) -> int:
-        items[0].path.write_text("x")
-        raise download.DamagedError("sha256")
-
-    monkeypatch.setattr(cache, "download", damaged)
-    with pytest.raises(download.DamagedError, match="sha256"):
-        cache.restore(box_on(), s3.Bucket("b", "us-east-2", imds.Imds()), a_manifest())
-    assert not any((paths.MODELS / "blobs").iterdir())
