@@ -63,9 +63,14 @@ class Aws:
         return str(answer["TargetHealthDescriptions"][0]["TargetHealth"]["State"])
 
     def complete_hook(self, hook: str, result: str, patience_seconds: float) -> None:
-        """Complete a lifecycle hook with CONTINUE or ABANDON. One that waits no more is done: its answer was lost."""
+        """Complete a lifecycle hook with CONTINUE or ABANDON.
+
+        A launch hook that waits no more is done: the answer was lost. A termination hook may not wait yet: the group
+        deregisters first.
+        """
         verb = ("autoscaling", "complete-lifecycle-action", "--lifecycle-action-result", result)
-        self._call(patience_seconds, *verb, *self._hook(hook), tolerate="No active Lifecycle Action found")
+        tolerate = "No active Lifecycle Action found" if hook == names.LAUNCH_HOOK else None
+        self._call(patience_seconds, *verb, *self._hook(hook), tolerate=tolerate)
 
     def heartbeat(self, hook: str, patience_seconds: float) -> None:
         """Restart a lifecycle hook's timeout."""

@@ -178,11 +178,14 @@ class Boot:
 
     def _tag(self) -> None:
         with self._tagging:  # one at a time, each with what stands by then: a slow "warm" never overwrites a "cold"
-            boot = names.BOOT_WARM if self._warm else names.BOOT_COLD
-            try:
-                self._aws.tag_boot(boot, telemetry.PATIENCE_SECONDS)
-            except AwsError as error:
-                say(f"not tagged {boot}: {error}")
+            while not paths.COMPLETED.exists():
+                boot = names.BOOT_WARM if self._warm else names.BOOT_COLD
+                try:
+                    self._aws.tag_boot(boot, telemetry.PATIENCE_SECONDS)
+                    break
+                except AwsError as error:
+                    say(f"not tagged {boot}: {error}")
+                    time.sleep(self._box.health_poll_seconds)
 
     def _heartbeat(self) -> None:
         while not paths.COMPLETED.exists():

@@ -36,11 +36,12 @@ def _mount() -> tuple[Path, str]:
     if not disks:
         raise DiskError("no instance store: neither a mount of the image nor a disk")
     disk = str(disks[0])
+    OWN_MOUNT.mkdir(parents=True, exist_ok=True)
     for line in Path("/proc/mounts").read_text().splitlines():
         source, target = line.split()[:2]
         if os.path.realpath(source) == disk:
-            return Path(target), "reused a mount"
-    OWN_MOUNT.mkdir(parents=True, exist_ok=True)
+            _run("mount", "--bind", target, str(OWN_MOUNT))  # where the engine's sandbox lets it write
+            return OWN_MOUNT, "reused a mount"
     blank = _run("blkid", "--probe", disk, accept=(0, 2)) == 2  # 2: no signature of any file system
     if blank:
         _run("mkfs.xfs", "-q", disk)

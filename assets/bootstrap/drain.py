@@ -36,23 +36,26 @@ def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds:
     """Drain; returns its metrics. `seconds_left` until the box is taken; announced `notice_age_seconds` ago."""
     started = time.monotonic()
     paths.mark(paths.LEAVING, why)
-    try:
-        gate.set_state(gate.DRAINING, box.port)
-    except gate.GateError as error:
-        say(f"gate: {error}")  # the balancer is then the only one to send callers away
+    refused = _refuse(box)
     removal = time.monotonic() - started
     budget = budget_seconds(seconds_left, removal, box.safety_margin_seconds, box.drain_budget_seconds)
-    say(f"DRAIN {why}: new connections refused after {removal * 1000:.0f} ms, budget {budget:.1f} s")
+    how = f"new connections refused after {removal * 1000:.0f} ms" if refused else "THE GATE COULD NOT BE SHUT"
+    say(f"DRAIN {why}: {how}, budget {budget:.1f} s")
     if not paths.COMPLETED.exists():
         _end_boot()  # before deregistering: a registration on its way must not land after it
     threading.Thread(target=_deregister, args=(aws, seconds_left), daemon=True).start()
+    if not refused:
+        threading.Thread(target=_keep_refusing, args=(box, seconds_left), daemon=True).start()
     ended = wait(box, started + removal + budget)
     say(f"DRAINED {ended.finished} streams finished, {ended.cut} cut, {time.monotonic() - started:.1f} s")
-    return [
-        telemetry.metric(box, names.METRIC_NOTICE_TO_DRAINING_SECONDS, notice_age_seconds + removal),
+    metrics = [
         telemetry.metric(box, names.METRIC_STREAMS_FINISHED, ended.finished, "Count"),
         telemetry.metric(box, names.METRIC_STREAMS_CUT, ended.cut, "Count"),
     ]
+    if refused:
+        seconds = notice_age_seconds + removal
+        metrics.append(telemetry.metric(box, names.METRIC_NOTICE_TO_DRAINING_SECONDS, seconds))
+    return metrics
 
 
 def wait(box: Box, deadline: float) -> Drained:
@@ -74,6 +77,22 @@ def wait(box: Box, deadline: float) -> Drained:
         if (quiet and not live) or now >= deadline:
             return Drained(finished=len(known - live), cut=len(live))
         time.sleep(SAMPLE_SECONDS)
+
+
+def _refuse(box: Box) -> bool:
+    try:
+        gate.set_state(gate.DRAINING, box.port)
+    except gate.GateError as error:
+        say(f"gate: {error}")
+        return False
+    return True
+
+
+def _keep_refusing(box: Box, patience_seconds: float) -> None:
+    """Until then the balancer is the only one to send callers away."""
+    deadline = time.monotonic() + patience_seconds
+    while not _refuse(box) and time.monotonic() < deadline:
+        time.sleep(1.0)
 
 
 def _end_boot() -> None:

@@ -2,10 +2,8 @@
 
 import subprocess
 import time
-from collections.abc import Callable
 from typing import Optional
 
-import drain
 import engine
 import gate
 import leave
@@ -48,7 +46,7 @@ class Keeper:
             self._memory = wedge.fresh(time.monotonic())
             return
         if not stored(box):
-            self._attempt(self._empty)
+            leave.request("the instance store is empty")  # what is in the GPU's memory answers until the streams end
             return
         proven = self._proof is not None and self._proof.came
         self._memory, action, why = wedge.decide(box, self._memory, look(box, self._gpu, proven))
@@ -57,19 +55,10 @@ class Keeper:
             self._proof = None
         if action is not Action.NOTHING and not paths.LEAVING.exists():
             say(f"ENGINE {action.value}: {why}")
-            self._attempt(lambda: self._act(action, why))
-
-    def _attempt(self, act: Callable[[], None]) -> None:
-        try:
-            act()
-        except gate.GateError as error:
-            say(f"gate: {error}")
-
-    def _empty(self) -> None:
-        """What is in the GPU's memory still answers whom it serves; nobody new, since a restart would find nothing."""
-        gate.set_state(gate.DRAINING, self._box.port, unless_leaving=True)
-        drain.wait(self._box, time.monotonic() + self._box.drain_budget_seconds)
-        self._leave("the instance store is empty")
+            try:
+                self._act(action, why)
+            except gate.GateError as error:
+                say(f"gate: {error}")
 
     def _act(self, action: Action, why: str) -> None:
         box = self._box
@@ -100,7 +89,9 @@ class Keeper:
         say("ENGINE warm: gate open again")
 
     def _leave(self, why: str) -> None:
+        """An engine that gives nothing has no streams to wait for."""
         if not paths.LEAVING.exists():
+            paths.mark(paths.LEAVING, why)
             leave.request(why)
 
 

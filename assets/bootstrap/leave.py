@@ -1,13 +1,16 @@
-"""The way out: shut the gate, say why, give the launch hook back, have the group end this box, else power off.
+"""The way out: let streams end, shut the gate, say why, give the launch hook back, have the group end this box, else
+power off.
 
 Run by fleet-leave.service, which the agent starts and which systemd starts when the boot fails, however it failed. The
 group replaces the box; powering off terminates it too (the launch template says so).
 """
 
 import subprocess
+import time
 import traceback
 
 import config
+import drain
 import gate
 import names
 import paths
@@ -34,11 +37,12 @@ def leave(box: Box) -> None:
     if paths.serves() and not paths.WHY.exists():
         return say("the boot's program was ended, the box serves on")
     why = paths.WHY.read_text() if paths.WHY.exists() else "the boot ended without a word"
+    drained = paths.LEAVING.exists() or not paths.OPENED.exists()
     paths.mark(paths.LEAVING, why)
-    try:
-        gate.set_state(gate.CLOSED, box.port)
-    except gate.GateError as error:
-        say(f"gate: {error}")
+    if not drained:  # callers were let in before the balancer or the hook said their word
+        _shut(box, gate.DRAINING)
+        say(f"before leaving: {drain.wait(box, time.monotonic() + box.drain_budget_seconds)}")
+    _shut(box, gate.CLOSED)
     try:
         aws = Aws(box, instance_id := identity(Imds()).instance_id)
     except ImdsError as error:
@@ -61,6 +65,13 @@ def leave(box: Box) -> None:
         say(f"not terminated through the group: {error}")
         _power_off()
     return None
+
+
+def _shut(box: Box, state: str) -> None:
+    try:
+        gate.set_state(state, box.port)
+    except gate.GateError as error:
+        say(f"gate: {error}")
 
 
 def _power_off() -> None:

@@ -25,7 +25,7 @@ class Stage:
 
 STAGES = (
     Stage("gate", (), 10),
-    Stage("agent", ("gate",), 20),
+    Stage("agent", ("gate",), 80),
     Stage("telemetry", ("gate",), 300, serving=False),
     Stage("register", ("gate",), 120),
     Stage("store", ("gate",), 60),
@@ -37,7 +37,7 @@ STAGES = (
     Stage("warm", ("import",), 400),
     Stage("open", ("warm",), 10),
     Stage("healthy", ("open", "register"), 420),
-    Stage("complete", ("healthy",), 60),
+    Stage("complete", ("healthy",), 400),
     Stage("prime", ("complete",), 900, serving=False),
 )
 

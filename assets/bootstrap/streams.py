@@ -9,6 +9,7 @@ import subprocess
 from dataclasses import dataclass
 
 ACTIVE_SECONDS = 5.0
+STATES = ("established", "close-wait", "fin-wait-1", "last-ack")  # in the last two the kernel sends what is left
 
 ADDRESSES = re.compile(r"(\S+):(\d+)\s+(\S+):(\d+)(?:\s|$)")
 COUNTERS = re.compile(r"\b(bytes_sent|bytes_received|lastsnd|lastrcv):(\d+)")
@@ -43,7 +44,7 @@ class Connection:
 
 def connections(port: int) -> tuple[Connection, ...]:
     """Live connections from outside, half-closed ones too: their answers are on the way. Raises StreamsError."""
-    states = ("state", "established", "state", "close-wait")
+    states = [word for state in STATES for word in ("state", state)]
     command = ["ss", "-HtinO", *states, f"( sport = :{port} )"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5)

@@ -187,11 +187,18 @@ def test_stage_over_its_budget_ends_the_boot_and_is_named(make: MakeWorld) -> No
     boot_must_leave(box, "warm over budget: exceeded its budget")
 
 
-def test_denied_hook_call_shuts_the_gate_and_ends_the_box_through_the_group(make: MakeWorld) -> None:
+def test_denied_hook_call_lets_streams_end_and_ends_the_box_through_the_group(make: MakeWorld) -> None:
     box = make()
     box.aws.control("fault", service="autoscaling", action="CompleteLifecycleAction", code="AccessDenied", times=-1)
+    box.aws.control("health", instance_id=box.instance_id, state="initial")
     log = box.probe()
     box.boot()
+    world.wait(lambda: world.last(log) == "answered", story=box.journal)
+    stream = box.generate(tokens=30, stream=True, pace_seconds=0.15)
+    time.sleep(0.5)
+    box.aws.control("health", instance_id=box.instance_id, state="healthy")
+    status, answer = stream.end()
+    assert (status, len(answer.splitlines())) == (0, 31), box.log()
     box.wait_for("complete failed: autoscaling complete-lifecycle-action: .*AccessDenied")
     world.wait(lambda: box.lifecycle() == "", story=box.journal)
     world.wait(lambda: world.last(log) == "refused")

@@ -65,7 +65,7 @@ def test_user_data_that_cannot_fetch_the_bundle_powers_the_machine_off(tmp_path:
     assert done.returncode != 0
     assert (tmp_path / "off").read_text() == "-h now\n"
     copies = (tmp_path / "copies").read_text().splitlines()
-    assert len(copies) == 6
+    assert len(copies) == 7
     assert all("--cli-connect-timeout 5 --cli-read-timeout 20 " in one for one in copies)
 
 

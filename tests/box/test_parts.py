@@ -144,7 +144,8 @@ def test_deregistration_begins_once_the_boot_can_no_longer_register(monkeypatch:
 
 def test_hook_that_waits_no_more_is_completed_since_only_its_answer_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "An error occurred (ValidationError) when calling the CompleteLifecycleAction operation: "
-    answers = [told + "No active Lifecycle Action found with instance ID i-1", told + "the group is gone"]
+    gone = told + "No active Lifecycle Action found with instance ID i-1"
+    answers = [gone, gone, told + "the group is gone"]
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         return subprocess.CompletedProcess(command, 254, "", answers.pop(0))
@@ -152,6 +153,8 @@ def test_hook_that_waits_no_more_is_completed_since_only_its_answer_was_lost(mon
     monkeypatch.setattr(aws.subprocess, "run", run)
     own = aws.Aws(box_on(), "i-1")
     own.complete_hook(names.LAUNCH_HOOK, "CONTINUE", 5)
+    with pytest.raises(aws.AwsError, match="No active Lifecycle Action"):  # it may not have begun to wait
+        own.complete_hook(names.TERMINATION_HOOK, "CONTINUE", 5)
     with pytest.raises(aws.AwsError, match="the group is gone"):
         own.complete_hook(names.LAUNCH_HOOK, "CONTINUE", 5)
 
@@ -182,7 +185,32 @@ def test_boot_program_that_is_ended_while_the_box_serves_takes_nothing_with_it(m
     monkeypatch.setattr(leave, "_power_off", lambda: done.append("off"))
     monkeypatch.setattr(leave, "identity", lambda _: (_ for _ in ()).throw(imds.ImdsError("away")))
     leave.leave(box_on())
-    assert done == [gate.CLOSED, "off"]
+    assert done == [gate.DRAINING, gate.CLOSED, "off"]
+    leave.leave(box_on())  # it is leaving already: whoever asked for it gave the streams their time
+    assert done[3:] == [gate.CLOSED, "off"]
+
+
+def test_gate_that_could_not_be_shut_on_a_notice_is_tried_again_and_no_figure_says_that_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[str] = []
+
+    def set_state(state: str, _: int) -> None:
+        tried.append(state)
+        if len(tried) == 1:
+            raise gate.GateError("nft: timed out")
+
+    monkeypatch.setattr(gate, "set_state", set_state)
+    monkeypatch.setattr(streams, "connections", Samples([ASKING]))
+    monkeypatch.setattr(aws.Aws, "deregister", lambda *_: None)
+    paths.mark(paths.COMPLETED)
+    metrics = drain.drain(box_on(), aws.Aws(box_on(), "i-1"), "interruption notice", 17, 0)
+    assert tried == [gate.DRAINING] * 2
+    assert names.METRIC_NOTICE_TO_DRAINING_SECONDS not in {metric["MetricName"] for metric in metrics}
+    tried.clear()
+    tried.append("")
+    metrics = drain.drain(box_on(), aws.Aws(box_on(), "i-1"), "interruption notice", 0, 0)
+    assert names.METRIC_NOTICE_TO_DRAINING_SECONDS in {metric["MetricName"] for metric in metrics}
 
 
 def test_way_out_that_fails_in_an_unforeseen_way_powers_off(monkeypatch: pytest.MonkeyPatch) -> None:
