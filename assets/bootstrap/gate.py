@@ -20,6 +20,7 @@ import paths
 from log import say
 
 CLOSED, DRAINING, OPEN = "closed", "draining", "open"
+TOOL_SECONDS = 10.0  # of which the tool itself waits 5 for a lock
 NFT_TABLE = "table inet fleet"
 NFT_MATCH = {CLOSED: "", DRAINING: "tcp flags & (fin | syn | rst | ack) == syn "}
 IPTABLES_MATCH = {CLOSED: (), DRAINING: ("--syn",)}
@@ -76,17 +77,17 @@ def _iptables(tool: str, state: str, port: int) -> None:
 
 
 def _holds(tool: str, rule: tuple[str, ...]) -> bool:
-    command = [tool, "-w", "5", "-C", *rule]
-    return subprocess.run(command, capture_output=True).returncode == 0
+    return _run([tool, "-w", "5", "-C", *rule], expected=(0, 1)) == 0
 
 
-def _run(command: list[str], stdin: str = "") -> None:
+def _run(command: list[str], stdin: str = "", expected: tuple[int, ...] = (0,)) -> int:
     try:
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=10)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=TOOL_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GateError(f"{command[0]}: {error}") from None
-    if done.returncode:
-        raise GateError(f"{command[0]}: {' '.join(done.stderr.split())}")
+    if done.returncode not in expected:
+        raise GateError(f"{command[0]}: exit {done.returncode} {' '.join(done.stderr.split())}")
+    return done.returncode
 
 
 def current() -> str:

@@ -1,5 +1,8 @@
 """The port gate for itself: what it says to nft and iptables, and when it refuses."""
 
+import sys
+from pathlib import Path
+
 import gate
 import paths
 import pytest
@@ -23,3 +26,39 @@ def test_gate_is_not_changed_for_the_keeper_once_the_box_leaves() -> None:
         with pytest.raises(gate.GateError, match="the box is leaving: the gate stays draining"):
             gate.set_state(state, 11434, unless_leaving=True)
     assert gate.current() == gate.DRAINING
+
+
+def tools(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
+    """A machine whose only tools are these programs."""
+    for name, text in programs.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+NO_SUCH_RULE = "#!/bin/sh\nexit 1\n"
+HANGING = f"#!{sys.executable}\nimport time\ntime.sleep(2)\nraise SystemExit(1)\n"
+
+
+@pytest.mark.parametrize(
+    "ill",
+    ["#!/bin/sh\nexit 4\n", "#!/bin/sh\nkill -9 $$\n", HANGING, "#!/nowhere\n"],
+    ids=["lock held", "killed", "hanging", "no interpreter"],
+)
+@pytest.mark.parametrize("which", ["iptables", "ip6tables"])
+def test_gate_is_not_called_open_where_a_tool_cannot_tell_its_rules(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, which: str, ill: str
+) -> None:
+    tools(folder, monkeypatch, **{"iptables": NO_SUCH_RULE, "ip6tables": NO_SUCH_RULE, which: ill})
+    monkeypatch.setattr(gate, "TOOL_SECONDS", 0.3)
+    paths.mark(paths.GATE, gate.CLOSED)
+    with pytest.raises(gate.GateError, match=f"^{which}: "):
+        gate.set_state(gate.OPEN, 11434)
+    assert gate.current() == gate.CLOSED
+
+
+def test_gate_is_open_where_both_tools_hold_none_of_its_rules(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools(folder, monkeypatch, iptables=NO_SUCH_RULE, ip6tables=NO_SUCH_RULE)
+    paths.mark(paths.GATE, gate.CLOSED)
+    gate.set_state(gate.OPEN, 11434)
+    assert gate.current() == gate.OPEN
