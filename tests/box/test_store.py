@@ -1,7 +1,13 @@
 """What the box reads from the model store and what it believes: signing, the cache and its manifest, the download."""
 
 import dataclasses
+import hashlib
+import http.server
 import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -56,6 +62,24 @@ def test_cache_key_changes_with_every_artifact_the_engine_and_the_model(box: con
 def a_manifest(digest: object = f"sha256:{'0' * 64}", size: object = 1) -> bytes:
     """A manifest of one blob."""
     return json.dumps({"config": {"digest": digest, "size": size}, "layers": []}).encode()
+
+
+def test_model_quantized_at_its_import_is_held_by_its_caches_key_alone(box: config.Box) -> None:
+    """Its digest is known to nobody before, so that only a key of everything it is built from keeps another one out."""
+    configured = dataclasses.replace(box, gguf=dataclasses.replace(box.gguf, sha256="1" * 64))
+    with pytest.raises(DamagedError, match="does not hold the configured GGUF"):
+        cache.check(configured, a_manifest())
+    quantized = dataclasses.replace(configured, quantize="q4_K_M")
+    cache.check(quantized, a_manifest())
+    etags = {"gguf": "1", "modelfile": "2"}
+    keys = {
+        cache.cache_key(configured, etags),
+        cache.cache_key(quantized, etags),
+        cache.cache_key(dataclasses.replace(quantized, quantize="q8_0"), etags),
+        cache.cache_key(dataclasses.replace(quantized, model="other"), etags),
+        cache.cache_key(quantized, {**etags, "gguf": "3"}),
+    }
+    assert len(keys) == 5
 
 
 @pytest.mark.parametrize(
@@ -122,3 +146,76 @@ def test_blob_that_came_damaged_is_not_left_to_the_import(monkeypatch: pytest.Mo
     with pytest.raises(download.DamagedError, match="sha256"):
         cache.restore(a_box(), s3.Bucket("b", "us-east-2", imds.Imds()), a_manifest())
     assert not any((paths.MODELS / "blobs").iterdir())
+
+
+PART, PIECE = 1000, 300
+SIZES = (0, 1, PIECE, PART - 1, PART, PART + 1, 3 * PART, 7_777, 12 * PART, 20_021)
+
+
+@contextmanager
+def ranges(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, fate: Callable[[], str]) -> Iterator[s3.Bucket]:
+    """A store on loopback that gives ranges of these files; each request has its fate: well, "503" or "cut"."""
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        first, last = map(int, handler.headers["Range"].removeprefix("bytes=").split("-"))
+        body, end = files[handler.path.removeprefix("/b/")][first : last + 1], fate()
+        if end == "503":
+            return servers.reply(handler, b"", 503)
+        if end == "cut":
+            handler.close_connection = True
+            handler.send_response(206)
+            handler.send_header("Content-Length", str(len(body)))
+            handler.end_headers()
+            handler.wfile.write(body[: len(body) // 2])
+            return None
+        return servers.reply(handler, body, 206)
+
+    credentials = s3.Credentials("AKID", "secret", "token", datetime.max.replace(tzinfo=UTC))
+    monkeypatch.setattr(s3, "role_credentials", lambda _: credentials)
+    monkeypatch.setattr(download, "PART_BYTES", PART)
+    monkeypatch.setattr(download, "PIECE_BYTES", PIECE)
+    monkeypatch.setattr(download, "PAUSE_SECONDS", 0.001)
+    with servers.local(answer) as port:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
+        yield s3.Bucket("b", "us-east-2", imds.Imds())
+
+
+def items(files: dict[str, bytes], folder: Path) -> list[download.Item]:
+    """What to fetch; the digest of every other file is not checked, so that its bytes alone must show a mistake."""
+    sums = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
+    return [
+        download.Item(name, folder / name, len(files[name]), sha256=sums[name] if number % 2 else "")
+        for number, name in enumerate(files)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_files_of_many_parts_arrive_whole_from_a_store_that_refuses_and_cuts(
+    seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance, suffered = random.Random(seed), Counter[str]()  # noqa: S311 - a test's chance
+
+    def fate() -> str:
+        end = chance.choices(["well", "503", "cut"], [6, 1, 1])[0]
+        suffered[end] += 1
+        return end
+
+    files = {f"{kind}-{size}": chance.randbytes(size) for size in SIZES for kind in ("unchecked", "checked")}
+    with ranges(files, monkeypatch, fate) as bucket:
+        assert download.download(bucket, items(files, folder)) == sum(map(len, files.values()))
+    assert {name: (folder / name).read_bytes() for name in files} == files
+    assert min(suffered["503"], suffered["cut"]) >= 5
+
+
+def test_one_altered_byte_anywhere_in_a_file_of_many_parts_is_damage(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = random.Random(0).randbytes(5 * PART + PIECE)  # noqa: S311 - a test's chance
+    wanted = download.Item("file", folder / "file", len(good), sha256=hashlib.sha256(good).hexdigest())
+    files = {"file": good}
+    with ranges(files, monkeypatch, lambda: "well") as bucket:
+        download.download(bucket, [wanted])
+        for position in (0, PIECE, PART - 1, PART, 3 * PART + 7, 5 * PART, len(good) - 1):
+            files["file"] = good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :]
+            with pytest.raises(DamagedError, match="sha256"):
+                download.download(bucket, [wanted])
