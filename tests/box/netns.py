@@ -47,9 +47,10 @@ def ip(*words: str) -> None:
 
 
 def listener(namespace: int, address: str, port: int) -> socket.socket:
-    """A listening socket in a namespace, usable from here."""
+    """A listening socket in a namespace, usable from here; on "::" it hears both families."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with inside(namespace):
-        return socket.create_server((address, port), backlog=128)
+        return socket.create_server((address, port), family=family, backlog=128, dualstack_ipv6=address == "::")
 
 
 def join(box: int, box_pid: int, out: int) -> None:

@@ -2,13 +2,14 @@
 
 import dataclasses
 import re
+import socket
 import time
 from pathlib import Path
 
 import pytest
 
 from fleet import embedded, names
-from tests.box import servers, world
+from tests.box import netns, servers, world
 from tests.box.conftest import Base, MakeWorld
 from tests.box.test_boot import check_gate, stage
 
@@ -223,9 +224,20 @@ def test_rebooted_box_stays_shut_and_has_itself_replaced(make: MakeWorld) -> Non
     box.wait_for("BOOTPATH")
     log = box.probe()
     world.wait(lambda: world.last(log) == "answered")
+    leave = box.inside("/opt/fleet/leave.py")
+    wait = "import os, time\nwhile not os.path.exists('/opt/fleet/go'):\n    time.sleep(0.05)\n"
+    leave.write_text(wait + leave.read_text())  # it shuts the gate too: until then the gate's own unit holds it alone
     box.systemctl("reboot")
     box.wait_for("BOOT FAILED rebooted: the instance store is empty")
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    with netns.listener(box.box, "::", world.PORT):
+        before = len(world.probes(log))
+        world.wait(lambda: len(world.probes(log)) > before + 20)
+        with netns.inside(box.box):
+            for loopback in ("127.0.0.1", "::1"):
+                socket.create_connection((loopback, world.PORT), timeout=2).close()
+        assert not box.inside("/run/fleet/leaving").exists()
+        box.inside("/opt/fleet/go").touch()
+        world.wait(lambda: box.lifecycle() == "", story=box.journal)
     outcomes = [probe["outcome"] for probe in world.probes(log)]
     last_answer = len(outcomes) - 1 - outcomes[::-1].index("answered")
     assert set(outcomes[last_answer + 1 :]) <= {"refused", "reset", "cut"}  # cut: asked as the machine went down

@@ -92,6 +92,21 @@ def test_unit_starts_after_what_it_requires(unit: Path) -> None:
         assert "fleet-gpu.service" in (required | words(unit, "Wants")) & after
 
 
+def test_gate_is_shut_at_every_start_of_the_machine_before_the_network() -> None:
+    """With default dependencies it would wait for basic.target, and the network does not."""
+    lines = (box_config.BUNDLE / "units" / "fleet-gate.service").read_text().splitlines()
+    for line in (
+        "DefaultDependencies=no",
+        "After=local-fs.target",
+        "Before=network-pre.target",
+        "Wants=network-pre.target",
+        "ExecStart=/usr/bin/python3 /opt/fleet/gate.py closed",
+        "WantedBy=multi-user.target",
+    ):
+        assert line in lines
+    assert "\nsystemctl enable fleet-gate.service " in rendered()
+
+
 @pytest.mark.parametrize(("unit", "most"), MOST_EXPOSED.items())
 def test_unit_is_sandboxed(unit: str, most: float) -> None:
     command = ["systemd-analyze", "security", "--offline=true", f"--threshold={most * 10 - 1:.0f}"]
