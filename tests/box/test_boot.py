@@ -149,7 +149,7 @@ def test_gguf_quantized_at_its_import_is_served_and_cached_as_what_it_became(mak
 
 
 def test_gate_holds_on_both_families_with_iptables_where_nft_is_absent(make: MakeWorld) -> None:
-    box = make(prepare=f"rm -f $1/usr/sbin/nft; {world.slow_prompts(1)}")
+    box = make(prepare=world.NO_NFT + world.slow_prompts(1))
     log = box.probe()
     box.boot()
     box.wait_for("BOOTPATH")

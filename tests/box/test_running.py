@@ -18,8 +18,11 @@ def answered_since(log: Path, at: float) -> list[str]:
     return [probe["outcome"] for probe in world.probes(log) if probe["at"] >= at]
 
 
-def test_stream_in_flight_finishes_after_a_notice_while_new_connections_are_refused(serving: Serving) -> None:
-    box = serving()
+@pytest.mark.parametrize("prepare", ["", world.NO_NFT], ids=["nft", "iptables"])
+def test_stream_in_flight_finishes_after_a_notice_while_new_connections_are_refused(
+    serving: Serving, prepare: str
+) -> None:
+    box = serving(prepare=prepare)
     log = box.probe()
     stream = box.generate(tokens=25, stream=True, pace_seconds=0.15)  # about four seconds
     time.sleep(1)

@@ -81,6 +81,7 @@ mkdir -p $1/opt/standin
 printf '#!/bin/sh\necho "$*" >>/opt/standin/modprobe\n' >$1/usr/bin/nvidia-modprobe
 chmod +x $1/usr/bin/nvidia-modprobe
 """  # a `prepare`: the driver's tool, which writes down what it was asked
+NO_NFT = "rm -f $1/usr/sbin/nft\n"  # a `prepare`: iptables is all there is
 CLOUDWATCH_AGENT = "#!/bin/sh\nwhile [ ! -f {here}/telemetry-up ]; do sleep 0.1; done\n"  # 40 s on a real box
 
 
