@@ -1,8 +1,8 @@
 """The restore's part of `make bench-boot`: our download, digests included, through links of 10 and 2.5 Gbit/s.
 
-Two servers, whose work takes from the client's cores here, as S3's does not on a box:
+The servers' work takes from the client's cores here, as S3's does not on a box:
 
-    SeaweedFS   an S3 server, for the AWS CLI is the peer: `aws s3 cp --recursive`, Debian's version 2, defaults
+    SeaweedFS   an S3 server, plain and over TLS; the AWS CLI is the peer: `aws s3 cp --recursive`, version 2, defaults
     busybox     its httpd sends plain ranges and costs the least; `curl` into nothing shows what the link itself takes
 """
 
@@ -35,8 +35,8 @@ ROUNDS = 3
 LINKS = {"10 Gbit/s": ("10gbit", 1250.0), "2.5 Gbit/s": ("2500mbit", 312.5)}  # tc's name, MB/s
 KEY = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_DEFAULT_REGION": "us-east-1"}
 BUCKET = "bench"
-SEAWEED, BUSYBOX = "SeaweedFS", "busybox"
-PORTS = {SEAWEED: 8333, BUSYBOX: 8334}
+SEAWEED, SEAWEED_TLS, BUSYBOX = "SeaweedFS", "SeaweedFS, TLS", "busybox"
+PORTS = {SEAWEED: 8333, SEAWEED_TLS: 8433, BUSYBOX: 8334}
 PEER = "aws s3 cp --recursive"
 S3_CONFIG = {
     "identities": [
@@ -55,7 +55,8 @@ def measure() -> dict[str, Any]:
         folder, target = Path(name), Path(memory) / "restored"
         digests = write_source(folder / BUCKET / "blobs")
         clients = commands(target, digests)
-        environment = {**os.environ, **KEY}
+        trusted = str(world.AUTHORITY.certificate(folder))
+        environment = {**os.environ, **KEY, "AWS_CA_BUNDLE": trusted, "SSL_CERT_FILE": trusted}
         with served(folder) as (box, out), netns.inside(box):
             fill(folder, environment)
             target.mkdir()
@@ -83,14 +84,19 @@ def commands(target: Path, digests: list[str]) -> dict[tuple[str, str], list[str
         program = str(world.STANDINS / "restore.py")
         return [sys.executable, program, endpoint(server), str(target), str(FILE_BYTES), check, *digests]
 
-    copy = [*aws("cp"), "--recursive", f"s3://{BUCKET}/blobs/", str(target)]
+    def theirs(server: str) -> list[str]:
+        return [*aws("cp", server), "--recursive", f"s3://{BUCKET}/blobs/", str(target)]
+
     check = f"ls -d {target}/* | xargs -P {os.cpu_count()} -n 1 openssl dgst -sha256 >/dev/null"  # the library we use
     into_nothing = [word for digest in digests for word in ("-o", "/dev/null", url(BUSYBOX, digest))]
     return {
-        (SEAWEED, PEER): copy,
-        (SEAWEED, f"{PEER}, then openssl"): ["sh", "-c", f"{shlex.join(copy)} && {check}"],
+        (SEAWEED, PEER): theirs(SEAWEED),
+        (SEAWEED, f"{PEER}, then openssl"): ["sh", "-c", f"{shlex.join(theirs(SEAWEED))} && {check}"],
         (SEAWEED, "restore, sha256 checked"): ours(SEAWEED, "sha256"),
         (SEAWEED, "restore, unchecked"): ours(SEAWEED, "unchecked"),
+        (SEAWEED_TLS, PEER): theirs(SEAWEED_TLS),
+        (SEAWEED_TLS, "restore, sha256 checked"): ours(SEAWEED_TLS, "sha256"),
+        (SEAWEED_TLS, "restore, unchecked"): ours(SEAWEED_TLS, "unchecked"),
         (BUSYBOX, "restore, sha256 checked"): ours(BUSYBOX, "sha256"),
         (BUSYBOX, "restore, unchecked"): ours(BUSYBOX, "unchecked"),
         (BUSYBOX, "curl, into nothing"): ["curl", "--no-progress-meter", "--parallel", *into_nothing],
@@ -99,7 +105,7 @@ def commands(target: Path, digests: list[str]) -> dict[tuple[str, str], list[str
 
 def endpoint(server: str) -> str:
     """Where a server listens."""
-    return f"http://{netns.OUT_V4}:{PORTS[server]}"
+    return f"http{'s' * (server == SEAWEED_TLS)}://{netns.OUT_V4}:{PORTS[server]}"
 
 
 def url(server: str, digest: str) -> str:
@@ -107,16 +113,16 @@ def url(server: str, digest: str) -> str:
     return f"{endpoint(server)}/{BUCKET}/blobs/sha256-{digest}"
 
 
-def aws(verb: str) -> list[str]:
+def aws(verb: str, server: str) -> list[str]:
     """The peer, as far as its verb."""
-    return ["/usr/bin/aws", "--endpoint-url", endpoint(SEAWEED), "s3", verb, "--only-show-errors"]
+    return ["/usr/bin/aws", "--endpoint-url", endpoint(server), "s3", verb, "--only-show-errors"]
 
 
 def fill(folder: Path, environment: dict[str, str]) -> None:
     """Put the files into the S3 server, once it answers."""
     make = ["/usr/bin/aws", "--endpoint-url", endpoint(SEAWEED), "s3", "mb", f"s3://{BUCKET}"]
     world.wait(partial(succeeds, make, environment))
-    upload = [*aws("cp"), "--recursive", str(folder / BUCKET / "blobs"), f"s3://{BUCKET}/blobs/"]
+    upload = [*aws("cp", SEAWEED), "--recursive", str(folder / BUCKET / "blobs"), f"s3://{BUCKET}/blobs/"]
     subprocess.run(upload, env=environment, check=True)
 
 
@@ -134,6 +140,9 @@ def served(folder: Path) -> Iterator[tuple[int, int]]:
     (folder / "weed").mkdir()
     weed = ["weed", "server", "-s3", f"-s3.config={folder / 's3.json'}", f"-dir={folder / 'weed'}"]
     weed += [f"-ip={netns.OUT_V4}", "-ip.bind=0.0.0.0", "-volume.max=0", "-master.volumeSizeLimitMB=1024"]
+    world.AUTHORITY.server.private_key_and_cert_chain_pem.write_to_path(str(folder / "server.pem"))
+    weed += [f"-s3.port.https={PORTS[SEAWEED_TLS]}", f"-s3.cert.file={folder / 'server.pem'}"]
+    weed += [f"-s3.key.file={folder / 'server.pem'}"]
     httpd = ["busybox", "httpd", "-f", "-p", str(PORTS[BUSYBOX]), "-h", str(folder)]
     try:
         with netns.inside(box):
@@ -177,9 +186,8 @@ def measure_link(
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
         seconds[client].append(time.monotonic() - started)
         cpu[client].append(cpu_seconds() - before)
-    peer = seconds[SEAWEED, PEER]
     for server, name in clients:
-        rounds = seconds[server, name]
+        rounds, peer = seconds[server, name], seconds.get((server, PEER), seconds[SEAWEED, PEER])
         yield {
             "link": link,
             "server": server,

@@ -8,12 +8,16 @@ import http.server
 import json
 import secrets
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+import trustme
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -27,6 +31,25 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that went away."""
+
+
+class Authority:
+    """A certificate authority of our own, and one server's certificate."""
+
+    def __init__(self, address: str) -> None:
+        self._authority = trustme.CA()
+        self.server = self._authority.issue_cert(address)
+
+    def certificate(self, folder: Path) -> Path:
+        """The authority's certificate as a file, for those who shall trust it."""
+        self._authority.cert_pem.write_to_path(str(folder / "authority.pem"))
+        return folder / "authority.pem"
+
+    def listener(self, plain: socket.socket) -> socket.socket:
+        """A listening socket that speaks TLS; the handshake is left to whoever serves the connection."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.server.configure_cert(context)
+        return context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
 
 @dataclass

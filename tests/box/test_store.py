@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import http.client
 import http.server
 import json
 import random
@@ -28,6 +29,8 @@ from tests.box.conftest import a_box
 
 pytestmark = pytest.mark.usefixtures("folder")
 
+CREDENTIALS = s3.Credentials("AKID", "secret", "token", datetime.max.replace(tzinfo=UTC))
+
 
 def test_signature_is_the_one_that_botocore_makes() -> None:
     now = datetime.now(UTC)
@@ -43,6 +46,26 @@ def test_signature_is_the_one_that_botocore_makes() -> None:
     expected = auth.signature(auth.string_to_sign(request, auth.canonical_request(request)), request)
     assert ours["authorization"].endswith(f"Signature={expected}")
     assert "secret" not in repr(credentials)
+
+
+def test_store_at_aws_is_asked_over_tls_at_the_buckets_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    monkeypatch.setattr(s3, "role_credentials", lambda _: CREDENTIALS)
+    bucket = s3.Bucket("b", "us-east-2", imds.Imds())
+    connection = bucket.connect()
+    asked: list[tuple[str, str, str]] = []
+
+    def request(method: str, path: str, headers: dict[str, str]) -> None:
+        asked.append((method, path, headers["host"]))
+        raise OSError("nobody is asked here")
+
+    monkeypatch.setattr(connection, "request", request)
+    with pytest.raises(s3.StoreError, match="nobody is asked here"):
+        bucket.ask(connection, "HEAD", "a key")
+    assert asked == [("HEAD", "/a%20key", "b.s3.us-east-2.amazonaws.com")]
+    assert isinstance(connection, http.client.HTTPSConnection)
+    assert (connection.host, connection.port) == ("b.s3.us-east-2.amazonaws.com", 443)
 
 
 def test_cache_key_changes_with_every_artifact_the_engine_and_the_model(box: config.Box) -> None:
@@ -125,9 +148,7 @@ def test_store_that_answers_a_range_with_the_whole_object_is_not_believed(
 ) -> None:
     monkeypatch.setattr(download, "PART_BYTES", 1000)
     monkeypatch.setattr(download, "STALL_SECONDS", 0.3)
-    monkeypatch.setattr(
-        s3, "role_credentials", lambda _: s3.Credentials("AKID", "secret", "token", datetime.max.replace(tzinfo=UTC))
-    )
+    monkeypatch.setattr(s3, "role_credentials", lambda _: CREDENTIALS)
     with servers.local(lambda handler: servers.reply(handler, b"x" * 1000 + b"y" * 1000)) as port:
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
         bucket = s3.Bucket("b", "us-east-2", imds.Imds())
@@ -170,8 +191,7 @@ def ranges(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, fate: Calla
             return None
         return servers.reply(handler, body, 206)
 
-    credentials = s3.Credentials("AKID", "secret", "token", datetime.max.replace(tzinfo=UTC))
-    monkeypatch.setattr(s3, "role_credentials", lambda _: credentials)
+    monkeypatch.setattr(s3, "role_credentials", lambda _: CREDENTIALS)
     monkeypatch.setattr(download, "PART_BYTES", PART)
     monkeypatch.setattr(download, "PIECE_BYTES", PIECE)
     monkeypatch.setattr(download, "PAUSE_SECONDS", 0.001)

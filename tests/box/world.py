@@ -1,8 +1,8 @@
 """One box in a world of its own: namespaces, metadata, an AWS, a caller outside. Everything ends with the test process.
 
 The rendered user data and the real bundle boot on a root of their own. Real: nftables or iptables, the loop device as
-instance store, llama.cpp, the AWS CLI, the embedded AWS (moto). Stand-ins, in `standins/`: systemd, Ollama around
-llama.cpp, and one-line scripts for what no test machine has (nvidia-smi, CloudWatch's agent, a machine to power off).
+instance store, llama.cpp, the AWS CLI, the embedded AWS (moto) behind TLS. Stand-ins, in `standins/`: systemd, Ollama
+around llama.cpp, and one-line scripts for what no test machine has (nvidia-smi, CloudWatch's agent, a power switch).
 """
 
 import dataclasses
@@ -65,6 +65,8 @@ SETTINGS = Settings(
         context_length=256,
     ),
 )
+
+AUTHORITY = servers.Authority(netns.OUT_V4)
 
 SCRIPTS = {
     "aws": '#!/bin/sh\nexec /usr/bin/python3 -S -E {standins}/aws_cli.py call {here}/aws.sock "$@"\n',
@@ -494,7 +496,9 @@ def world(
         "bash",
         *enter,
     ]
-    environment = {"PATH": systemd.PATH, "AWS_ENDPOINT_URL": f"http://{netns.OUT_V4}:8000", "LANG": "C.UTF-8"}
+    trusted = str(AUTHORITY.certificate(here))
+    environment = {"PATH": systemd.PATH, "LANG": "C.UTF-8", "AWS_ENDPOINT_URL": f"https://{netns.OUT_V4}:8000"}
+    environment |= {"SSL_CERT_FILE": trusted, "AWS_CA_BUNDLE": trusted}
     with (here / "journal").open("wb") as journal:
         process = subprocess.Popen(unshare, env=environment, stdout=journal, stderr=journal)
     callers: list[subprocess.Popen[str]] = []
@@ -505,7 +509,7 @@ def world(
         box, out = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY), netns.new()
         netns.join(box, pid, out)
         running = [
-            front.serve(netns.listener(out, netns.OUT_V4, 8000)),
+            front.serve(AUTHORITY.listener(netns.listener(out, netns.OUT_V4, 8000))),
             metadata.serve(netns.listener(box, "169.254.169.254", 80)),
         ]
         yield World(here, aws, metadata, front, instance_id, pid, box, out, settings, overrides, at_kernel, callers)

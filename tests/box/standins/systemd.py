@@ -150,7 +150,7 @@ class Manager:
     def __init__(self, journal: Path) -> None:
         self.journal = journal.open("ab", buffering=0)
         self.environment = {"PATH": PATH, "LANG": "C.UTF-8"}
-        for key in ("AWS_ENDPOINT_URL", "SSL_CERT_FILE"):
+        for key in ("AWS_ENDPOINT_URL", "AWS_CA_BUNDLE", "SSL_CERT_FILE"):
             if key in os.environ:
                 self.environment[key] = os.environ[key]
         self.units: dict[str, Unit] = {}
