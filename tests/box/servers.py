@@ -120,10 +120,13 @@ class Metadata:
 
 @dataclass
 class Fault:
-    """What the next `times` requests for which `when(method, path)` holds suffer: "503", or "cut" amid the body."""
+    """What the next `times` requests for which `when(method, path)` holds suffer: "503", or "cut" amid the body.
+
+    At a barrier a request waits for the others that are expected there, before it goes on.
+    """
 
     when: Callable[[str, str], bool]
-    effect: str
+    effect: str | threading.Barrier
     times: int
 
 
@@ -136,7 +139,7 @@ class Front:
     requests: list[tuple[float, str, str, dict[str, str]]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def _effect(self, method: str, path: str) -> str:
+    def _effect(self, method: str, path: str) -> str | threading.Barrier:
         with self._lock:
             for fault in self.faults:
                 if fault.times and fault.when(method, path):
@@ -160,6 +163,8 @@ class Front:
                     self.send_response(503, "Slow Down")
                     self.send_header("Content-Length", "0")
                     return self.end_headers()
+                if isinstance(effect, threading.Barrier):
+                    effect.wait()
                 connection = http.client.HTTPConnection(host, int(port))
                 connection.request(self.command, self.path, body, dict(self.headers))
                 response = connection.getresponse()

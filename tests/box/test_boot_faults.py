@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -100,11 +101,20 @@ def test_two_boxes_priming_at_once_leave_one_whole_cache(make: MakeWorld) -> Non
         AutoScalingGroupName=names.group(world.FLEET), DesiredCapacity=2
     )
     second = make(aws=first.aws, number=1)
-    first.boot()
-    second.boot()
+    both_write = threading.Barrier(2, timeout=world.PATIENCE_SECONDS)
+
+    def write(method: str, path: str) -> bool:
+        return method == "PUT" and "/cache/blobs/" in path
+
+    for box in (first, second):  # neither's first blob arrives before the other, too, found it missing and sends it
+        box.front.faults.append(servers.Fault(write, both_write, 1))
+        box.boot()
     for box in (first, second):
         box.wait_for("BOOTPATH")
         assert stage(box, "prime")["outcome"] == "done"
+    assert not both_write.broken
+    sent = [{path for _, method, path, _ in box.front.requests if write(method, path)} for box in (first, second)]
+    assert sent[0] & sent[1]
     assert first.cache_is_whole()
 
 
