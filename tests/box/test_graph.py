@@ -1,0 +1,165 @@
+"""The boot's graph of stages, run and measured, and what the box tells of it in lines, logs and metrics."""
+
+import itertools
+import json
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import aws
+import boot
+import config
+import graph
+import imds
+import pytest
+import stages
+import telemetry
+
+from fleet import names
+from tests.box import world
+
+
+def run(table: tuple[stages.Stage, ...], bodies: dict[str, graph.Body], **more: Any) -> list[graph.Run]:
+    options: dict[str, Any] = {"clock": time.monotonic, "deadline": lambda: time.monotonic() + 60, "on_end": id, **more}
+    return graph.run(table, bodies, **options)
+
+
+def sleeper(seconds: float) -> graph.Body:
+    def body() -> graph.Detail:
+        time.sleep(seconds)
+        return {}
+
+    return body
+
+
+DIAMOND = (
+    stages.Stage("a", (), 9),
+    stages.Stage("b", ("a",), 9),
+    stages.Stage("c", ("a",), 9),
+    stages.Stage("aside", ("a",), 9, serving=False),
+    stages.Stage("d", ("b", "c"), 9),
+)
+
+
+def test_stages_start_once_what_they_need_has_ended_and_side_by_side() -> None:
+    met = threading.Barrier(2, timeout=5)  # b and c must run at once, or this breaks
+
+    def meet() -> graph.Detail:
+        met.wait()
+        return {}
+
+    runs = run(DIAMOND, {"a": sleeper(0), "b": meet, "c": meet, "aside": sleeper(0), "d": sleeper(0)})
+    by_name = {done.name: done for done in runs}
+    assert all(done.outcome == graph.DONE for done in runs)
+    for stage in DIAMOND:
+        for need in stage.needs:
+            assert by_name[need].ended <= by_name[stage.name].started
+
+
+def test_serial_order_runs_one_stage_at_a_time_as_declared() -> None:
+    runs = run(DIAMOND, {stage.name: sleeper(0.01) for stage in DIAMOND}, serial=True)
+    assert [done.name for done in runs] == [stage.name for stage in DIAMOND]
+    for before, after in itertools.pairwise(runs):
+        assert before.ended <= after.started
+
+
+def test_failing_stage_names_itself_and_what_does_not_serve_may_fail() -> None:
+    def fail() -> graph.Detail:
+        raise RuntimeError("no such thing")
+
+    fine = {stage.name: sleeper(0) for stage in DIAMOND}
+    with pytest.raises(graph.StageError, match=r"^c failed: no such thing$"):
+        run(DIAMOND, {**fine, "c": fail})
+    runs = run(DIAMOND, {**fine, "aside": fail})
+    assert {done.name: done.outcome for done in runs}["aside"] == graph.FAILED
+    assert {done.name: done.outcome for done in runs}["d"] == graph.DONE
+
+
+def test_stage_over_its_own_budget_or_the_boots_ends_the_boot() -> None:
+    slow = (stages.Stage("slow", (), 0.1),)
+    with pytest.raises(graph.StageError, match=r"^slow over budget: exceeded its budget of 0 s$"):
+        run(slow, {"slow": sleeper(5)})
+    end = time.monotonic() + 0.1
+    with pytest.raises(graph.StageError, match=r"^slow over budget"):
+        run((stages.Stage("slow", (), 60),), {"slow": sleeper(5)}, deadline=lambda: end)
+
+
+def test_critical_path_is_the_longest_chain_of_needs_by_measured_time() -> None:
+    runs = [
+        graph.Run("a", 0, 1, graph.DONE),
+        graph.Run("b", 1, 3, graph.DONE),
+        graph.Run("c", 1, 7, graph.DONE),
+        graph.Run("aside", 1, 99, graph.DONE),
+        graph.Run("d", 7, 9, graph.DONE),
+    ]
+    assert graph.critical_path(DIAMOND, runs) == (["a", "c", "d"], 9)
+
+
+def test_declared_stages_need_only_what_is_declared_before_them_and_each_has_its_method() -> None:
+    known: set[str] = set()
+    for stage in stages.STAGES:
+        assert set(stage.needs) <= known
+        assert callable(getattr(boot.Boot, stage.method))
+        known.add(stage.name)
+    needed = {need for stage in stages.STAGES for need in stage.needs}
+    assert "telemetry" not in needed
+    assert stages.STAGES[0].name == "gate"
+    assert all(stage.needs for stage in stages.STAGES[1:])  # nothing runs before the gate is shut
+
+
+@pytest.mark.parametrize(("ago", "up", "seconds"), [(60, 20, 40), (None, 20, 0), (-3600, 20, 0), (86400, 20, 0)])
+def test_time_before_the_kernel_counts_unless_the_clock_is_off(ago: float | None, up: float, seconds: float) -> None:
+    now = datetime.now(UTC)
+    launched = None if ago is None else now - timedelta(seconds=ago)
+    assert boot.before_kernel_seconds(launched, now, up) == seconds
+
+
+def test_slow_warm_tag_never_overwrites_the_cold_one(box: config.Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[str] = []
+    cold_written = threading.Event()
+
+    def tag_boot(_: aws.Aws, tag: str, patience_seconds: float) -> None:
+        if tag == names.BOOT_WARM:
+            cold_written.wait(0.3)  # the first call hangs while the cache turns out to be damaged
+        written.append(tag)
+        if tag == names.BOOT_COLD:
+            cold_written.set()
+
+    monkeypatch.setattr(aws.Aws, "tag_boot", tag_boot)
+    one = boot.Boot(box, imds.Imds(), imds.Identity("i-1", None))
+    one._turn(warm=True)
+    one._turn(warm=False)
+    world.wait(lambda: len(written) == 2, 5)
+    assert written[-1] == names.BOOT_COLD
+
+
+# --- what it tells --------------------------------------------------------------------------------------------
+
+
+def test_bootstage_line_carries_stage_times_bytes_rate_and_reason() -> None:
+    line = telemetry.bootstage(graph.Run("restore", 48.1, 148.9, graph.DONE, {"bytes": 18_200_000_000}))
+    assert line == (
+        "BOOTSTAGE stage=restore outcome=done start=48.10 end=148.90 seconds=100.80 bytes=18200000000 mb_per_s=180.6"
+    )
+    failed = telemetry.bootstage(graph.Run("warm", 1, 2, graph.OVER_BUDGET, {"why": "no answer"}))
+    assert failed == 'BOOTSTAGE stage=warm outcome=over-budget start=1.00 end=2.00 seconds=1.00 why="no answer"'
+
+
+def test_long_log_is_shipped_by_its_end_within_one_argument() -> None:
+    lines = [f"{number} is a short line of the log" for number in range(5000)]
+    text = aws.log_events(lines, 12.0)
+    assert len(text) < 128 << 10
+    messages = [event["message"] for event in json.loads(text)]
+    assert len(messages) > 1000
+    assert messages == lines[-len(messages) :]
+    assert json.loads(aws.log_events(["", "é" * 200_000], 12.0)) == [{"timestamp": 12000, "message": "é" * 10_000}]
+
+
+def test_metrics_carry_the_fleet_and_the_stage(box: config.Box) -> None:
+    datum = telemetry.metric(box, names.METRIC_BOOT_STAGE_SECONDS, 1.23456, stage="warm")
+    assert datum["Value"] == 1.235
+    assert datum["Dimensions"] == [
+        {"Name": names.DIMENSION_FLEET, "Value": "boxes"},
+        {"Name": names.DIMENSION_STAGE, "Value": "warm"},
+    ]
