@@ -83,7 +83,7 @@ lint: $(DEV) ## format, lint, types
 
 test: lint box-setup ## everything CI runs
 	rm -rf $(REQUESTS)
-	REQUEST_LOGS=$(REQUESTS) pytest -n 2 --dist loadgroup
+	REQUEST_LOGS=$(REQUESTS) pytest -n 2 --dist loadfile --no-loadscope-reorder
 	python -m tests.permissions $(REQUESTS)
 
 # --- the fleet ------------------------------------------------------------------------------------------------

@@ -9,9 +9,7 @@
         live.wake(event)                              # invoke by hand: a command, a payload from tests/events
 
 `live` is forked from `deployed`, which deploys the synthesized templates once a session: what a test does to its copy
-stays there. A box's own calls: `live.aws.environment(role=live.role("group", "BoxRole"))`. The hook below
-puts all tests that use these fixtures into one group; pytest 9.2 does not tell pytest-xdist 3.8 of groups, so that each
-worker deploys its own. With pytest 9.0 it would be once, and one worker would be left alone with the last minutes.
+stays there. A box's own calls: `live.aws.environment(role=live.role("group", "BoxRole"))`.
 
 With REQUEST_LOGS set (`make test` does), `deployed` also writes down there what its roles may do: `tests.permissions`
 compares that with the calls of the whole run.
@@ -31,15 +29,6 @@ from fleet.embedded.deployed import Deployed, fill_store
 from lambdas.watchdog.state import Mode, State
 from tests.permissions import save_roles
 from tests.synth import CDK_JSON
-
-ON_EMBEDDED = {"deployed", "live"}
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker for everything that stands on the deployed fleet."""
-    for item in items:
-        if ON_EMBEDDED & set(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.xdist_group("embedded"))
 
 
 @pytest.fixture(scope="session")

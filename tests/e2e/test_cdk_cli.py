@@ -23,8 +23,6 @@ from tests.e2e import walk
 from tests.e2e.walk import Typed
 from tests.synth import CDK_JSON, ROOT
 
-pytestmark = pytest.mark.xdist_group("cdk")
-
 FLEET = validation.load(CDK_JSON).fleet_name
 GROUP_STACK = names.stack(FLEET, "group")
 
