@@ -89,9 +89,7 @@ class Keeper:
         say("ENGINE warm: gate open again")
 
     def _leave(self, why: str) -> None:
-        """An engine that gives nothing has no streams to wait for."""
         if not paths.LEAVING.exists():
-            paths.mark(paths.LEAVING, why)
             leave.request(why)
 
 

@@ -37,9 +37,9 @@ def leave(box: Box) -> None:
     if paths.serves() and not paths.WHY.exists():
         return say("the boot's program was ended, the box serves on")
     why = paths.WHY.read_text() if paths.WHY.exists() else "the boot ended without a word"
-    drained = paths.LEAVING.exists() or not paths.OPENED.exists()
+    serving = paths.OPENED.exists() and not paths.LEAVING.exists() and gate.current() == gate.OPEN
     paths.mark(paths.LEAVING, why)
-    if not drained:  # callers were let in before the balancer or the hook said their word
+    if serving:  # nobody drained it, and its engine is not known to be wedged
         _shut(box, gate.DRAINING)
         say(f"before leaving: {drain.wait(box, time.monotonic() + box.drain_budget_seconds)}")
     _shut(box, gate.CLOSED)
