@@ -206,7 +206,7 @@ def test_gate_that_could_not_be_shut_on_a_notice_is_tried_again_and_no_figure_sa
 
     monkeypatch.setattr(gate, "set_state", set_state)
     monkeypatch.setattr(streams, "connections", Samples([ASKING]))
-    monkeypatch.setattr(aws.Aws, "deregister", lambda *_: None)
+    monkeypatch.setattr(drain, "_deregister", lambda *_: None)
     paths.mark(paths.COMPLETED)
     metrics = drain.drain(box_on(), aws.Aws(box_on(), "i-1"), "interruption notice", 17, 0)
     assert tried == [gate.DRAINING] * 2

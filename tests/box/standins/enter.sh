@@ -10,7 +10,7 @@ mkdir "$scenario/layers/upper" "$scenario/layers/work"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$scenario/layers/upper,workdir=$scenario/layers/work" "$root"
 mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
-for empty in dev run tmp usr/local/bin usr/local/sbin opt; do
+for empty in dev run tmp usr/local/bin usr/local/sbin opt var/log/fleet; do
   mkdir -p "$root/$empty"
   mount -t tmpfs tmpfs "$root/$empty"
 done
