@@ -27,7 +27,12 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
         return _finish(state.unfinished, signal, world, state, settings, now)
     if settings.policy == "bridge":
         learned = bridge.learn(signal, world, state, settings, now)
-        decision = bridge.react(signal, world, learned, settings, now) or _decide(signal, world, learned, settings, now)
+        early = bridge.react(signal, world, learned, settings, now)
+        holds_back = early is not None and early.action is not Action.TRANSITION
+        if early is None or (holds_back and signal.wake is Wake.SCAN):
+            decision = _beside(early, _decide(signal, world, learned, settings, now))
+        else:
+            decision = early
         if learned != state and decision.action is not Action.IGNORED:
             decision = replace(decision, state=decision.state or learned)
     else:
@@ -35,6 +40,15 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
     if settings.watchdog.on_demand_hours_per_day < HOURS_OF_A_DAY and (decision.state or signal.wake is Wake.SCAN):
         decision = replace(decision, state=(decision.state or state).metered(state, now))
     return replace(decision, problem=decision.problem or world.unread)
+
+
+def _beside(early: Decision | None, decision: Decision) -> Decision:
+    """A drought within its patience, or one that a deploy holds up, keeps a scan from nothing else."""
+    if early is None:
+        return decision
+    if decision.action is Action.NOTHING:
+        decision = replace(decision, action=early.action, reason=early.reason)
+    return replace(decision, wake_at=early.wake_at)
 
 
 def _decide(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:

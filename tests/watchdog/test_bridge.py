@@ -12,7 +12,7 @@ from lambdas.watchdog.state import Evidence, Kind, Mode, State, loads
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
 
 BRIDGE = replace(SETTINGS, policy="bridge")
-LIMITS = BRIDGE.bridge
+LIMITS, LIMITS_OF_ALARM = BRIDGE.bridge, BRIDGE.watchdog
 BOX = "i-0aaaaaaaaaaaaaaa1"
 PATIENCE = {"command": "patience"}
 SCAN = {"command": "scan"}
@@ -207,7 +207,25 @@ def test_deploy_holds_the_failover_back_and_the_alarm_path_takes_over() -> None:
     cloud = armed(drought_at=ago(131))
     cloud.deploying = True
     assert wake(cloud, PATIENCE)["action"] == "skipped"
+    assert wake(cloud, SCAN)["action"] == "skipped"
     assert cloud.lever == "0"
+    cloud.live_alarm = replace(cloud.live_alarm, state="ALARM", since=ago(LIMITS_OF_ALARM.skip_cap_seconds))
+    assert wake(cloud, SCAN)["action"] == "failover"
+    assert cloud.lever == "100"
+
+
+def test_drought_that_waits_keeps_a_scan_from_nothing_else() -> None:
+    cloud = armed(drought_at=ago(10))
+    cloud.live_group = replace(cloud.live_group, suspended=frozenset())
+    record = wake(cloud, SCAN)
+    assert record["reason"].startswith("no box serves or is on its way, launches have failed for 10 s")
+    assert cloud.live_group.suspended == {"AZRebalance"}
+    cloud.calls.clear()
+    cloud.lever = "rubbish"
+    assert wake(cloud, SCAN)["action"] == "repaired"
+    assert cloud.lever == "0"
+    due = NOW + timedelta(seconds=LIMITS.patience_seconds - 10)
+    assert f"wake {due:%H:%M:%S}" in cloud.calls
 
 
 def test_specified_policy_ignores_patience_and_drought() -> None:
@@ -264,7 +282,7 @@ def test_life_of_the_box_is_calm_as_well(calm: int, lived: int, kept: int) -> No
         ("a deploy is in progress", lambda cloud: setattr(cloud, "deploying", True)),
     ],
 )
-def test_warning_is_left_to_the_group(why: str, change: Any) -> None:
+def test_warning_is_left_to_live_group(why: str, change: Any) -> None:
     cloud = warned()
     change(cloud)
     record = wake(cloud, PATIENCE)
@@ -300,7 +318,7 @@ def test_warning_during_a_return_is_left_to_the_return() -> None:
     assert wake(cloud, PATIENCE)["action"] == "nothing"
 
 
-def test_warning_of_a_day_whose_on_demand_hours_are_used_up_is_left_to_the_group() -> None:
+def test_warning_of_a_day_whose_on_demand_hours_are_used_up_is_left_to_live_group() -> None:
     cloud, noon = warned(), NOW.replace(hour=12)
     cloud.settings = limited(1, "bridge")
     evidence = replace(seen(cloud), warned_at=noon - timedelta(seconds=6))
@@ -320,7 +338,7 @@ def test_warnings_that_come_to_nothing_are_believed_no_more_until_one_comes_true
     assert seen(cloud).idle_warnings == 0
 
 
-def test_warnings_can_be_left_to_the_group_altogether() -> None:
+def test_warnings_can_be_left_to_live_group_altogether() -> None:
     cloud = warned()
     cloud.settings = replace(BRIDGE, bridge=replace(LIMITS, on_warning=False))
     assert wake(cloud, PATIENCE)["action"] == "nothing"
