@@ -24,7 +24,7 @@ import names
 import paths
 import telemetry
 import warm
-from aws import Aws, AwsError
+from aws import Aws, AwsError, DeniedError
 from config import Box
 from download import DamagedError, Item, download
 from graph import Detail
@@ -185,6 +185,8 @@ class Boot:
                     break
                 except AwsError as error:
                     say(f"not tagged {boot}: {error}")
+                    if isinstance(error, DeniedError):
+                        break
                     time.sleep(self._box.health_poll_seconds)
 
     def _heartbeat(self) -> None:

@@ -7,10 +7,12 @@ drops or is refused goes on where it stopped; the download fails when nothing ar
   DamagedError    what is in the store is not what its digest or version says: fetching it again does not help
 """
 
+import errno
 import hashlib
 import http.client
 import mmap
 import os
+import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -137,7 +139,8 @@ class _Download:
                     raise StoreError(f"{item.key}: {response.status} instead of a range")
                 while position < end:
                     count = _read(response, piece[: end - position], item.key)
-                    os.pwrite(file.fd, piece[:count], position)
+                    if os.pwrite(file.fd, piece[:count], position) < count:
+                        raise _full()
                     position += count
                     self._moved_at, pause = time.monotonic(), PAUSE_SECONDS
                 response.read()
@@ -161,8 +164,14 @@ def _read(response: http.client.HTTPResponse, piece: memoryview, key: str) -> in
     return count
 
 
+def _full() -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
 def download(bucket: Bucket, items: Sequence[Item]) -> int:
     """Fetch all items; returns the bytes. Raises DamagedError, StoreError, or OSError where the disk fails."""
+    if items and sum(item.size for item in items) > shutil.disk_usage(items[0].path.parent).free:
+        raise _full()  # at once, not after minutes
     running = _Download(bucket, items)
     try:
         threads = [threading.Thread(target=running.work, daemon=True) for _ in range(CONNECTIONS)]

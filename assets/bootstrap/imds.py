@@ -90,5 +90,5 @@ def identity(imds: Imds) -> Identity:
         document = json.loads(imds.get("dynamic/instance-identity/document") or "{}")
         pending = datetime.strptime(document["pendingTime"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
         return Identity(instance_id, pending)
-    except (ValueError, KeyError, TypeError):
+    except (ImdsError, ValueError, KeyError, TypeError):
         return Identity(instance_id, None)

@@ -46,7 +46,7 @@ class Keeper:
             self._memory = wedge.fresh(time.monotonic())
             return
         if not stored(box):
-            leave.request("the instance store is empty")  # what is in the GPU's memory answers until the streams end
+            self._leave("the instance store is empty")  # what is in the GPU's memory answers until the streams end
             return
         proven = self._proof is not None and self._proof.came
         self._memory, action, why = wedge.decide(box, self._memory, look(box, self._gpu, proven))
@@ -69,7 +69,7 @@ class Keeper:
         elif action is Action.REPLACE:
             self._leave(why)
         elif action is Action.PRIME:
-            if not prime(box):
+            if not prime(box) and self._gpu.busy() is not True:
                 self._warm()  # who comes next would have found out
             self._memory = wedge.fresh(time.monotonic())  # nobody looked meanwhile
         elif action is Action.WARM:
@@ -82,7 +82,7 @@ class Keeper:
         gate.set_state(gate.DRAINING, box.port, unless_leaving=True)
         try:
             warm.warm(box, stages.budget("warm"))
-        except engine.EngineError as error:
+        except (engine.EngineError, OSError) as error:  # the store's manifest is read, too
             self._leave(f"the engine did not come back: {error}")
             return
         gate.set_state(gate.OPEN, box.port)
@@ -142,6 +142,7 @@ def look(box: Box, gpu: Gpu, proven: bool) -> wedge.Look:
         waiting=waiting,
         gpu_busy=gpu.busy() if waiting else None,
         proven=proven,
+        peers=frozenset(found.peer for found in live if found.outstanding),
     )
 
 

@@ -8,6 +8,7 @@ group replaces the box; powering off terminates it too (the launch template says
 import subprocess
 import time
 import traceback
+from typing import Optional
 
 import config
 import drain
@@ -19,6 +20,7 @@ from aws import HOOK_SECONDS, Aws, AwsError
 from config import Box
 from imds import Imds, ImdsError, identity
 from log import say
+from notices import NOTICE_SECONDS
 
 UNIT = "fleet-leave.service"
 TERMINATE_SECONDS = 60.0
@@ -37,17 +39,18 @@ def leave(box: Box) -> None:
     if paths.serves() and not paths.WHY.exists():
         return say("the boot's program was ended, the box serves on")
     why = paths.WHY.read_text() if paths.WHY.exists() else "the boot ended without a word"
+    # nobody drained it, and its engine is not known to be wedged
     serving = paths.OPENED.exists() and not paths.LEAVING.exists() and gate.current() == gate.OPEN
     paths.mark(paths.LEAVING, why)
-    if serving:  # nobody drained it, and its engine is not known to be wedged
-        _shut(box, gate.DRAINING)
-        say(f"before leaving: {drain.wait(box, time.monotonic() + box.drain_budget_seconds)}")
-    _shut(box, gate.CLOSED)
+    _shut(box, gate.DRAINING if serving else gate.CLOSED)
+    if serving and not paths.COMPLETED.exists():
+        _let_streams_end(box)
+        serving = False
     try:
         aws = Aws(box, instance_id := identity(Imds()).instance_id)
     except ImdsError as error:
         say(f"leaving blindly: {error}")
-        return _power_off()
+        return _power_off(box, serving)
     if not paths.COMPLETED.exists():
         say(f"ended before serving: {why}")
     if not paths.COMPLETED.exists() and not paths.NOTICE.exists():
@@ -60,11 +63,18 @@ def leave(box: Box) -> None:
             say(f"launch hook not abandoned: {error}")
     try:
         aws.terminate(TERMINATE_SECONDS)
-        say("the group ends this box")
+        say("the group ends this box")  # which the agent hears from metadata: it lets the streams end
     except AwsError as error:
         say(f"not terminated through the group: {error}")
-        _power_off()
+        _power_off(box, serving)
     return None
+
+
+def _let_streams_end(box: Box) -> None:
+    """New callers are refused already. A notice that comes meanwhile leaves no less time than this."""
+    seconds = min(box.drain_budget_seconds, NOTICE_SECONDS - box.safety_margin_seconds)
+    say(f"before leaving: {drain.wait(box, time.monotonic() + seconds)}")
+    _shut(box, gate.CLOSED)
 
 
 def _shut(box: Box, state: str) -> None:
@@ -74,7 +84,9 @@ def _shut(box: Box, state: str) -> None:
         say(f"gate: {error}")
 
 
-def _power_off() -> None:
+def _power_off(box: Optional[Box] = None, serving: bool = False) -> None:
+    if box and serving:
+        _let_streams_end(box)
     say("powering off")
     subprocess.run(["shutdown", "-h", "now"], check=True)
 

@@ -43,6 +43,7 @@ class Look:
     waiting: bool  # a request outstanding and no bytes out on any connection since the last look
     gpu_busy: Optional[bool]
     proven: bool = False  # the token that PROVE asked for has come
+    peers: frozenset[str] = frozenset()  # whose requests are outstanding
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,11 @@ class Memory:
     answered_at: float
     moved_at: float
     active_at: float
-    gpu_known_at: float  # or nothing waited on it
+    gpu_known_at: float  # or no request has waited since
     shut_at: Optional[float] = None
     proof_at: Optional[float] = None  # PROVE; None again once something moved
     unloaded_looks: int = 0  # running
+    peers: frozenset[str] = frozenset()
 
 
 def fresh(at: float) -> Memory:
@@ -67,7 +69,7 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
     """The next action with its reason, and what to remember."""
     if look.answers:
         memory = replace(memory, answered_at=look.at)
-    if not look.waiting or look.gpu_busy is not None:
+    if not look.waiting or look.gpu_busy is not None or memory.peers - look.peers:
         memory = replace(memory, gpu_known_at=look.at)
     unknown = look.at - memory.gpu_known_at >= GPU_UNKNOWN_SECONDS
     idles = look.waiting and (look.gpu_busy is False or unknown)
@@ -75,7 +77,8 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
         memory = replace(memory, moved_at=look.at, proof_at=None)
     if look.active:
         memory = replace(memory, active_at=look.at)
-    memory = replace(memory, unloaded_looks=memory.unloaded_looks + 1 if look.loaded is False else 0)
+    unloaded_looks = {True: 0, None: memory.unloaded_looks, False: memory.unloaded_looks + 1}[look.loaded]
+    memory = replace(memory, unloaded_looks=unloaded_looks, peers=look.peers)
     silent, stuck = look.at - memory.answered_at, look.at - memory.moved_at
     unproven = memory.proof_at is not None and look.at - memory.proof_at >= box.token_seconds
     gpu = "nobody can tell of the GPU" if unknown else "the GPU is idle"

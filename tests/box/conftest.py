@@ -43,9 +43,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
         yield Base(aws, (folder / "log" / "target-group").read_text(), sources, world.settings_for(sources))
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where every path of the box lies in a test of a single part."""
+    """Where every path of the box lies for what a test runs itself: nothing of it reaches the machine's own folders."""
     for name, path in vars(paths).items():
         if isinstance(path, Path):
             monkeypatch.setattr(paths, name, tmp_path.joinpath(*path.parts[1:]))

@@ -162,3 +162,13 @@ def test_instance_store_that_the_image_mounted_is_reused(make: MakeWorld) -> Non
     box.boot()
     box.wait_for("stage=complete outcome=done")
     assert stage(box, "store")["how"] == "reused-the-image's-mount"
+
+
+def test_instance_store_mounted_elsewhere_is_reused_where_the_engine_may_write(make: MakeWorld) -> None:
+    mounted = "mkdir $1/mnt/disk; chroot $1 sh -c 'mkfs.xfs -q /dev/loop*; mount /dev/loop* /mnt/disk'"
+    box = make(prepare=mounted)
+    box.boot()
+    box.wait_for("stage=complete outcome=done")
+    assert stage(box, "store")["how"] == "reused-a-mount"
+    assert box.inside("/mnt/disk/fleet/models/blobs").is_dir()
+    assert box.manifest()["layers"]  # read under /var/lib/fleet, which the units' sandbox leaves open

@@ -171,6 +171,7 @@ def test_metadata_away_for_a_minute_delays_the_boot_and_nothing_else(make: MakeW
     box = make()
     log = box.probe()
     box.boot()
+    box.wait_for("BOOTSTAGE stage=gate")
     box.metadata.mode = "gone"
     away_at = time.monotonic()
     world.wait(lambda: time.monotonic() > away_at + 60)

@@ -1,6 +1,8 @@
 """What the box decides, without touching anything: notices, budgets, wedge, streams, warm-up."""
 
+import itertools
 import json
+import subprocess
 from datetime import UTC, datetime
 from typing import Any
 
@@ -85,6 +87,19 @@ def test_streams_are_requests_outstanding_or_bytes_out_lately_and_nothing_from_l
     assert not found["4003"].stream  # a balancer's probe: no bytes either way
 
 
+def test_streams_that_the_kernel_alone_still_sends_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, SS, "")
+
+    monkeypatch.setattr(streams.subprocess, "run", run)
+    assert len(streams.connections(11434)) == 5
+    states = {word for before, word in itertools.pairwise(asked[0]) if before == "state"}
+    assert states == {"established", "close-wait", "fin-wait-1", "last-ack"}
+
+
 # --- wedge ----------------------------------------------------------------------------------------------------
 
 STUCK = {"active": True, "waiting": True, "gpu_busy": False}
@@ -146,6 +161,8 @@ def test_gpu_of_which_nobody_can_tell_counts_as_idle_after_a_quarter_of_an_hour(
         (first + 120, wedge.Action.SHUT),
         (first + 180, wedge.Action.REPLACE),
     ]
+    one_after_another = [{**unknown, "peers": frozenset({str(number // 150)})} for number in range(600)]
+    assert set(looks(box, one_after_another)) == {wedge.Action.NOTHING}
     told_now_and_then = ([unknown] * 179 + [{**STUCK, "gpu_busy": True}]) * 3
     assert set(looks(box, told_now_and_then)) == {wedge.Action.NOTHING}
 
@@ -176,6 +193,8 @@ def test_gate_stays_open_for_who_waits_for_a_load_whatever_the_engine_says_of_it
 def test_engine_whose_loads_fail_is_warmed_after_five_minutes_however_many_callers_it_answers(box: config.Box) -> None:
     actions = looks(box, [{"active": True, "loaded": False}] * 61)
     assert actions.index(wedge.Action.WARM) == 59  # the look at 300 s
+    silent_now_and_then = ([{"active": True, "loaded": False}] * 9 + [{"active": True, "loaded": None}]) * 10
+    assert wedge.Action.WARM in looks(box, silent_now_and_then)
 
 
 def test_engine_that_does_not_say_what_is_loaded_is_left_alone(box: config.Box) -> None:

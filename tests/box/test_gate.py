@@ -7,8 +7,6 @@ import gate
 import paths
 import pytest
 
-pytestmark = pytest.mark.usefixtures("folder")
-
 
 def test_nft_script_replaces_the_table_in_one_transaction() -> None:
     closed, draining, opened = (gate.nft_script(state, 11434) for state in (gate.CLOSED, gate.DRAINING, gate.OPEN))

@@ -1,5 +1,6 @@
 """The boot's graph of stages, run and measured, and what the box tells of it in lines, logs and metrics."""
 
+import dataclasses
 import itertools
 import json
 import threading
@@ -118,16 +119,19 @@ def test_time_before_the_kernel_counts_unless_the_clock_is_off(ago: float | None
 def test_slow_warm_tag_never_overwrites_the_cold_one(box: config.Box, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     cold_written = threading.Event()
+    fails = iter([True])
 
     def tag_boot(_: aws.Aws, tag: str, patience_seconds: float) -> None:
         if tag == names.BOOT_WARM:
             cold_written.wait(0.3)  # the first call hangs while the cache turns out to be damaged
+        elif next(fails, False):
+            raise aws.AwsError("ec2 create-tags: (RequestLimitExceeded)")  # tried again
         written.append(tag)
         if tag == names.BOOT_COLD:
             cold_written.set()
 
     monkeypatch.setattr(aws.Aws, "tag_boot", tag_boot)
-    one = boot.Boot(box, imds.Imds(), imds.Identity("i-1", None))
+    one = boot.Boot(dataclasses.replace(box, health_poll_seconds=0.01), imds.Imds(), imds.Identity("i-1", None))
     one._turn(warm=True)
     one._turn(warm=False)
     world.wait(lambda: len(written) == 2, 5)

@@ -18,13 +18,12 @@ import leave
 import paths
 import pytest
 import streams
+import warm
 import wedge
 
 from fleet import names
 from tests.box import servers, world
 from tests.box.conftest import a_box
-
-pytestmark = pytest.mark.usefixtures("folder")
 
 
 def box_on(port: int = 11434, **values: Any) -> config.Box:
@@ -66,6 +65,48 @@ def test_nvidia_smi_that_no_signal_ends_is_not_waited_for_nor_started_again(
     hanging.wait()
     monkeypatch.setattr(keeper, "GPU_QUERY", ("echo", "97"))
     assert gpu.busy()
+
+
+def test_store_that_fails_while_a_notice_comes_ends_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def stored(_: config.Box) -> bool:
+        paths.mark(paths.LEAVING, "interruption notice")
+        return False
+
+    paths.mark(paths.OPENED)
+    monkeypatch.setattr(keeper, "stored", stored)
+    monkeypatch.setattr(leave, "request", asked.append)
+    keeper.Keeper(box_on()).step()
+    assert not asked
+
+
+def test_store_that_can_no_longer_be_read_has_the_box_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(gate, "set_state", lambda *_, unless_leaving=False: None)
+    monkeypatch.setattr(leave, "request", asked.append)
+    answers = [{"done": True}, {"models": []}]
+    monkeypatch.setattr(warm.engine, "answer", lambda *_: answers[0])
+    monkeypatch.setattr(warm.engine, "ask", lambda *_: answers[1])
+    keeper.Keeper(box_on())._warm()  # the manifest is not there
+    assert asked[0].startswith("the engine did not come back: [Errno 2]")
+
+
+def test_metadata_that_comes_back_bit_by_bit_gives_the_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imds, "PAUSE_SECONDS", 0.01)
+    away, answers = imds.ImdsError("metadata: timed out"), iter([None, "i-1"])
+
+    def get(_: imds.Imds, path: str) -> str | None:
+        found = next(answers, None) if path == "meta-data/instance-id" else None
+        if found is None:
+            raise away
+        return found
+
+    monkeypatch.setattr(imds.Imds, "get", get)
+    assert imds.identity(imds.Imds()) == imds.Identity("i-1", None)
+    monkeypatch.setattr(imds, "IDENTITY_SECONDS", 0.05)
+    with pytest.raises(imds.ImdsError, match="timed out"):
+        imds.identity(imds.Imds())
 
 
 @pytest.mark.parametrize("action", [wedge.Action.SHUT, wedge.Action.WARM, wedge.Action.REPLACE])
@@ -182,7 +223,8 @@ def test_boot_program_that_is_ended_while_the_box_serves_takes_nothing_with_it(m
     leave.leave(box_on())
     assert (done, paths.LEAVING.exists()) == ([], False)
     paths.mark(paths.WHY, "the engine did not come back")
-    monkeypatch.setattr(leave, "_power_off", lambda: done.append("off"))
+    monkeypatch.setattr(leave.subprocess, "run", lambda *_, **__: done.append("off"))
+    monkeypatch.setattr(streams, "connections", Samples([]))
     monkeypatch.setattr(leave, "identity", lambda _: (_ for _ in ()).throw(imds.ImdsError("away")))
     leave.leave(box_on())
     assert done == [gate.DRAINING, gate.CLOSED, "off"]

@@ -27,8 +27,6 @@ from download import DamagedError
 from tests.box import servers
 from tests.box.conftest import a_box
 
-pytestmark = pytest.mark.usefixtures("folder")
-
 CREDENTIALS = s3.Credentials("AKID", "secret", "token", datetime.max.replace(tzinfo=UTC))
 
 

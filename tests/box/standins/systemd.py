@@ -33,6 +33,7 @@ class Unit:
     """One unit and its process."""
 
     def __init__(self, name: str, manager: "Manager") -> None:
+        self.lock = threading.Lock()
         self.name, self.manager = name, manager
         self.state = "inactive"
         self.process: subprocess.Popen[bytes] | None = None
@@ -67,7 +68,14 @@ class Unit:
         return self.run()
 
     def ensure(self) -> int:
-        return 0 if self.state == "active" else self.start()
+        """Start it unless it runs; a start that is under way is waited for, not begun again."""
+        with self.lock:
+            under_way, runs = self.state == "activating", self.state == "active"
+            if not runs:
+                self.state = "activating"
+        while under_way and self.state == "activating":
+            time.sleep(0.05)
+        return int(self.state == "failed") if runs or under_way else self.start()
 
     def run(self) -> int:
         self.stopping = False
