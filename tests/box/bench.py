@@ -201,7 +201,7 @@ def table(title: str, columns: list[str], rows: list[list[str]]) -> Table:
 
 def main() -> None:
     """Measure everything, print tables, write JSON."""
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 160)  # a table in a file is not folded
     with tempfile.TemporaryDirectory(prefix="bench-boot-") as name:
         folder = Path(name)
         sources = world.artifacts(folder / "sources")
