@@ -14,7 +14,6 @@ export CDK_DISABLE_VERSION_CHECK := 1
 
 DEPLOY := $(VENV)/.deploy-ready node_modules/.ready
 DEV := $(VENV)/.dev-ready node_modules/.ready
-REQUESTS := $(CURDIR)/build/requests
 ARGS :=
 
 help: ## list the verbs
@@ -82,9 +81,10 @@ lint: $(DEV) ## format, lint, types
 	python -m tests.lint_shell
 
 test: lint box-setup ## everything CI runs
-	rm -rf $(REQUESTS)
-	REQUEST_LOGS=$(REQUESTS) pytest -n 2 --dist loadfile --no-loadscope-reorder
-	python -m tests.permissions $(REQUESTS)
+	@mkdir -p build
+	requests=$$(mktemp -d $(CURDIR)/build/requests.XXXXXX) && \
+	  REQUEST_LOGS=$$requests pytest -n 2 --dist loadfile --no-loadscope-reorder && \
+	  python -m tests.permissions $$requests && rm -r $$requests
 
 # --- the fleet ------------------------------------------------------------------------------------------------
 demo: $(DEV) ## from nothing: the fleet on an AWS inside this machine, robbed of its GPU, recovered

@@ -1,6 +1,6 @@
 """Permissions both ways, over the request logs of a whole test run: no call without a grant, no grant without a call.
 
-The last step of `make test`: `python -m tests.permissions build/requests`. That folder holds one log for every embedded
+The last step of `make test`: `python -m tests.permissions FOLDER`. That folder holds one log for every embedded
 AWS and copy of it that a test ran (see `fleet.embedded.server`), and one `roles-*.json` for every test worker:
 what the synthesized roles may do, as it deployed them, with every reference written out. Exceptions stand below with
 their reasons; one that no longer excuses anything is a finding too.
@@ -240,6 +240,8 @@ def combined(deployments: list[list[str]]) -> list[str]:
 def main() -> int:
     """1 where a finding is left."""
     runs = [read(file) for file in sorted(Path(sys.argv[1]).glob(ROLES_FILE.format(process="*")))]
+    if not runs:
+        sys.exit(f"permissions: no test of this run deployed a fleet: {sys.argv[1]} tells of no role")
     found = combined([findings(roles, calls) for roles, calls in runs])
     own = sum(call["principal"] in {role.name for role in roles} for roles, calls in runs for call in calls)
     grants = sum(1 for role in runs[0][0] for _ in role.grants())
