@@ -183,10 +183,11 @@ class Boot:
                 try:
                     self._aws.tag_boot(boot, telemetry.PATIENCE_SECONDS)
                     break
-                except AwsError as error:
+                except DeniedError as error:
                     say(f"not tagged {boot}: {error}")
-                    if isinstance(error, DeniedError):
-                        break
+                    break
+                except AwsError as error:
+                    say(f"not tagged {boot}, tried again: {error}")
                     time.sleep(self._box.health_poll_seconds)
 
     def _heartbeat(self) -> None:

@@ -54,6 +54,12 @@ class Box:
     # The longest gap between tokens of a healthy engine is a long prompt, and that keeps the GPU busy. Within this
     # time the engine is also asked for a token of its own: the request may be one that its caller never finished.
     wedge_stuck_seconds: float = 120.0
+    # A GPU of which nobody can tell counts as busy for so long: 8000 tokens that are not streamed, at 15 a second, take
+    # 533 s without a byte.
+    gpu_unknown_seconds: float = 900.0
+    # A load that a caller waits for took up to 128 s. An engine whose loads fail answers every caller with an error,
+    # fast, for ever.
+    unloaded_in_use_seconds: float = 300.0
     # A shut gate gives a wedged engine this long to come back by itself before the box is replaced.
     wedge_confirm_seconds: float = 60.0
 

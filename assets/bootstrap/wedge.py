@@ -12,12 +12,6 @@ from typing import Optional
 from config import Box
 
 UNLOADED_LOOKS = 2  # running, while nobody is served
-# While somebody is: a load that a caller waits for took up to 128 s. An engine whose loads fail answers every caller
-# with an error, fast, for ever.
-UNLOADED_IN_USE_SECONDS = 300.0
-# A GPU of which nobody can tell counts as busy for so long: 8000 tokens that are not streamed, at 15 a second, take
-# 533 s without a byte.
-GPU_UNKNOWN_SECONDS = 900.0
 
 
 class Action(Enum):
@@ -71,7 +65,7 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
         memory = replace(memory, answered_at=look.at)
     if not look.waiting or look.gpu_busy is not None or memory.peers - look.peers:
         memory = replace(memory, gpu_known_at=look.at)
-    unknown = look.at - memory.gpu_known_at >= GPU_UNKNOWN_SECONDS
+    unknown = look.at - memory.gpu_known_at >= box.gpu_unknown_seconds
     idles = look.waiting and (look.gpu_busy is False or unknown)
     if look.proven or not idles:
         memory = replace(memory, moved_at=look.at, proof_at=None)
@@ -97,7 +91,7 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
     if look.gate_shut:
         return memory, Action.WARM, "the engine answers again"
     unloaded_seconds = memory.unloaded_looks * box.poll_seconds
-    if memory.unloaded_looks >= UNLOADED_LOOKS and (not look.active or unloaded_seconds >= UNLOADED_IN_USE_SECONDS):
+    if memory.unloaded_looks >= UNLOADED_LOOKS and (not look.active or unloaded_seconds >= box.unloaded_in_use_seconds):
         return memory, Action.WARM, "the model is not loaded"
     if stuck > 0 and stuck >= box.wedge_stuck_seconds - box.token_seconds and memory.proof_at is None:
         return replace(memory, proof_at=look.at), Action.PROVE, waits

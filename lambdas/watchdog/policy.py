@@ -28,11 +28,9 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
     if settings.policy == "bridge":
         learned = bridge.learn(signal, world, state, settings, now)
         early = bridge.react(signal, world, learned, settings, now)
-        holds_back = early is not None and early.action is not Action.TRANSITION
-        if early is None or (holds_back and signal.wake is Wake.SCAN):
-            decision = _beside(early, _decide(signal, world, learned, settings, now))
-        else:
-            decision = early
+        if early and early.action is not Action.TRANSITION and signal.wake is Wake.SCAN:
+            early = _beside(early, _scan(world, learned, settings, now))
+        decision = early or _decide(signal, world, learned, settings, now)
         if learned != state and decision.action is not Action.IGNORED:
             decision = replace(decision, state=decision.state or learned)
     else:
@@ -42,13 +40,11 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
     return replace(decision, problem=decision.problem or world.unread)
 
 
-def _beside(early: Decision | None, decision: Decision) -> Decision:
+def _beside(early: Decision, scan: Decision) -> Decision:
     """A drought within its patience, or one that a deploy holds up, keeps a scan from nothing else."""
-    if early is None:
-        return decision
-    if decision.action is Action.NOTHING:
-        decision = replace(decision, action=early.action, reason=early.reason)
-    return replace(decision, wake_at=early.wake_at)
+    if scan.action is Action.NOTHING:
+        scan = replace(scan, action=early.action, reason=early.reason)
+    return replace(scan, wake_at=early.wake_at)
 
 
 def _decide(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:

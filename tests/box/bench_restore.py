@@ -187,7 +187,7 @@ def measure_link(
         seconds[client].append(time.monotonic() - started)
         cpu[client].append(cpu_seconds() - before)
     for server, name in clients:
-        rounds, peer = seconds[server, name], seconds.get((server, PEER), seconds[SEAWEED, PEER])
+        rounds, peer = seconds[server, name], seconds.get((server, PEER))
         yield {
             "link": link,
             "server": server,
@@ -195,7 +195,7 @@ def measure_link(
             "seconds": statistics.median(rounds),
             "mb_per_s": MEGABYTES / statistics.median(rounds),
             "client_cpu_seconds": statistics.median(cpu[server, name]),
-            "times_aws": statistics.median(theirs / ours for theirs, ours in zip(peer, rounds, strict=True)),
+            "times_aws": peer and statistics.median(theirs / ours for theirs, ours in zip(peer, rounds, strict=True)),
             "of_link_time": statistics.median(rounds) * line_rate / MEGABYTES,
             "rounds": rounds,
         }
@@ -234,7 +234,8 @@ def report(console: Console, result: dict[str, Any]) -> None:
     table = Table(*columns, title=f"restore of {MEGABYTES / 1000:.2f} GB, medians of {ROUNDS}", title_justify="left")
     figures = ("seconds", "mb_per_s", "client_cpu_seconds", "times_aws", "of_link_time")
     for run in result["runs"]:
-        table.add_row(run["link"], run["server"], run["client"], *(f"{run[figure]:.2f}" for figure in figures))
+        told = ["" if run[figure] is None else f"{run[figure]:.2f}" for figure in figures]
+        table.add_row(run["link"], run["server"], run["client"], *told)
     console.print(table)
     sha, fast = result["sha256"], next(iter(LINKS))
     peer = next(run["mb_per_s"] for run in result["runs"] if (run["link"], run["client"]) == (fast, PEER))

@@ -155,7 +155,7 @@ def test_gpu_of_which_nobody_can_tell_counts_as_idle_after_a_quarter_of_an_hour(
     unknown = {**STUCK, "gpu_busy": None}
     actions = looks(box, [STUCK] + [unknown] * 260)
     told = [(number * 5, action) for number, action in enumerate(actions, 1) if action is not wedge.Action.NOTHING]
-    first = 5 + wedge.GPU_UNKNOWN_SECONDS - 5  # the look before it still counted as busy
+    first = 5 + box.gpu_unknown_seconds - 5  # the look before it still counted as busy
     assert told[:3] == [
         (first + 60, wedge.Action.PROVE),
         (first + 120, wedge.Action.SHUT),

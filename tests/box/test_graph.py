@@ -138,6 +138,18 @@ def test_slow_warm_tag_never_overwrites_the_cold_one(box: config.Box, monkeypatc
     assert written[-1] == names.BOOT_COLD
 
 
+def test_tag_that_the_role_may_not_set_is_not_tried_again(box: config.Box, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[str] = []
+
+    def tag_boot(_: aws.Aws, tag: str, patience_seconds: float) -> None:
+        tried.append(tag)
+        raise aws.DeniedError("ec2 create-tags: (UnauthorizedOperation)")
+
+    monkeypatch.setattr(aws.Aws, "tag_boot", tag_boot)
+    boot.Boot(dataclasses.replace(box, health_poll_seconds=0.01), imds.Imds(), imds.Identity("i-1", None))._tag()
+    assert tried == [names.BOOT_WARM]
+
+
 # --- what it tells --------------------------------------------------------------------------------------------
 
 

@@ -154,6 +154,21 @@ def test_store_that_answers_a_range_with_the_whole_object_is_not_believed(
             download.download(bucket, [download.Item("key", folder / "file", 2000)])
 
 
+def test_disk_that_takes_less_than_a_piece_is_full(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = {"file": b"x" * (2 * PART)}
+    with ranges(files, monkeypatch, lambda: "") as bucket:
+        monkeypatch.setattr(download.os, "pwrite", lambda _fd, piece, _at: len(piece) - 1)
+        with pytest.raises(OSError, match="No space left on device"):
+            download.download(bucket, items(files, folder))
+
+
+def test_disk_that_is_too_small_is_told_before_anything_is_fetched(folder: Path) -> None:
+    bucket = s3.Bucket("b", "us-east-2", imds.Imds())  # which nobody asks
+    with pytest.raises(OSError, match="No space left on device"):
+        download.download(bucket, [download.Item("file", folder / "file", 1 << 60)])
+    assert not (folder / "file").exists()
+
+
 def test_blob_that_came_damaged_is_not_left_to_the_import(monkeypatch: pytest.MonkeyPatch) -> None:
     (paths.MODELS / "blobs").mkdir(parents=True)
 
