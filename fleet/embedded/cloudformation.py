@@ -61,6 +61,20 @@ def parse_ssm_parameter(original: Any, resources: parsing.ResourceMap, path: str
         raise ValidationError(message=f"Unable to fetch parameters [{path}] from parameter store.") from None
 
 
+def _parameter_list(stack: models.Stack) -> list[dict[str, Any]]:
+    """As given, beside what CloudFormation resolved: moto tells the resolved value for the given one."""
+    declared, resources = stack.template_dict.get("Parameters", {}), stack.resource_map
+    told = []
+    for name, value in resources.resolved_parameters.items():
+        stored = declared[name]["Type"].startswith("AWS::SSM::Parameter::Value")
+        own = {"ParameterValue": resources.input_parameters[name], "ResolvedValue": value}
+        told.append({"ParameterKey": name, **(own if stored else {"ParameterValue": value})})
+    return told
+
+
+models.Stack.parameter_list = property(_parameter_list)  # type: ignore[assignment,method-assign]
+
+
 def moved_parameters(
     resources: parsing.ResourceMap, template: dict[str, Any], given: dict[str, Any] | None
 ) -> set[str]:

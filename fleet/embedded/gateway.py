@@ -16,6 +16,7 @@ from moto.core.exceptions import ServiceException
 
 from fleet.embedded import control, credentials, owners
 from fleet.embedded.calls import Call, parse
+from fleet.embedded.denials import denied
 from fleet.embedded.missing import OPERATIONS, ApiError, Operation
 
 Wsgi = Callable[[dict[str, Any], Any], Iterable[bytes]]
@@ -44,7 +45,7 @@ class Gateway:
     def _answer(self, call: Call | None, environ: dict[str, Any], resources: dict[str, Any]) -> Answer:
         try:
             resources |= owners.facts(call) if call else {}  # before the answer, which may end what it names
-            fault = control.take_fault(call) if call else None
+            fault = (control.take_fault(call) or denied(call)) if call else None
             function = OPERATIONS.get((call.service, call.operation)) if call else None
             if call is None or (fault is None and function is None):
                 return self._ask_moto(environ)

@@ -24,6 +24,7 @@ from fleet import names
 from fleet.embedded import ACCOUNT, policies
 from fleet.embedded.calls import Call
 from fleet.embedded.cloudformation import IMAGE
+from fleet.embedded.denials import role_statements
 from fleet.embedded.missing import ApiError, operation
 from fleet.embedded.patching import extend
 from fleet.ops.checks_account import LINKED_ROLES
@@ -101,23 +102,6 @@ def simulate_principal_policy(call: Call) -> dict[str, Any]:
             verdict = "allowed" if policies.allowed(statements, action, resource, context) else "implicitDeny"
             results.append({"EvalActionName": action, "EvalResourceName": resource, "EvalDecision": verdict})
     return {"EvaluationResults": results}
-
-
-def role_statements(role_name: str) -> list[dict[str, Any]]:
-    """Every statement of a role: inline, and of the policies attached to it."""
-    role = iam_backends[ACCOUNT]["aws"].get_role(role_name)
-    attached = [_default_document(policy) for policy in role.managed_policies.values()]
-    texts = [*role.policies.values(), *attached]
-    documents = [json.loads(text) if isinstance(text, str) else text for text in texts]
-    return [s for document in documents for s in _list(document["Statement"])]
-
-
-def _default_document(policy: Any) -> str:
-    return str(next(version.document for version in policy.versions if version.is_default))
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
 
 
 # --- Run Command -----------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 
 from fleet.errors import UserError
 from fleet.ops.errors import MissingError
-from fleet.ops.review import Stack, Template
+from fleet.ops.review import Stack, Template, refers
 
 
 def synthesized(assembly: Path) -> dict[str, Template]:
@@ -37,8 +37,11 @@ def _observe(aws: Any, name: str, proposed: Template) -> Stack:
         deployed = aws.call("cloudformation", "GetTemplate", StackName=name, TemplateStage="Original")["TemplateBody"]
     except MissingError:
         return Stack(name, proposed)
+    # Those that a resource uses: CloudFormation resolves the CDK's bootstrap version too, which a reviewer may not
+    # read, and GetParameters is refused as a whole.
+    used = [key for key in proposed.get("Parameters", {}) if refers(proposed["Resources"], key)]
     before = {p["ParameterKey"]: p for p in stack.get("Parameters", []) if p.get("ResolvedValue")}
-    paths = {key: p["ParameterValue"] for key, p in before.items() if key in proposed.get("Parameters", {})}
+    paths = {key: before[key]["ParameterValue"] for key in used if key in before}
     now = _values(aws, tuple(paths.values()))
     moved = {
         key: (before[key]["ResolvedValue"], now[path])

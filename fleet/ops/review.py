@@ -197,13 +197,14 @@ def _rolls(stacks: tuple[Stack, ...], changes: tuple[Change, ...]) -> Iterator[s
     for stack in stacks:
         for parameter, (old, new) in stack.moved.items():
             users = [
-                r for r in _resources(stack.proposed).values() if r["Type"] == LAUNCH_TEMPLATE and _refers(r, parameter)
+                r for r in _resources(stack.proposed).values() if r["Type"] == LAUNCH_TEMPLATE and refers(r, parameter)
             ]
             if users:
                 yield f"{stack.name} reads {parameter} anew: {old} -> {new}"
 
 
-def _refers(value: Any, parameter: str) -> bool:
+def refers(value: Any, parameter: str) -> bool:
+    """Whether a piece of template takes a template parameter."""
     return f'{{"Ref": "{parameter}"}}' in json.dumps(value)
 
 

@@ -6,6 +6,11 @@ PARAMETER = "/small/lever"
 GROUP = "small-group"
 ALARM = "small-alarm"
 FUNCTION = "small-function"
+READS_THE_LEVER = {
+    "Effect": "Allow",
+    "Action": "ssm:GetParameter",
+    "Resource": f"arn:aws:ssm:us-east-2:123456789012:parameter{PARAMETER}",
+}
 
 # Reads the lever with the role's own key; a custom resource's request is answered, refused on demand.
 CODE = """
@@ -89,7 +94,11 @@ def template(
         },
         "Role": {
             "Type": "AWS::IAM::Role",
-            "Properties": {"RoleName": "small-role", "AssumeRolePolicyDocument": {"Statement": []}},
+            "Properties": {
+                "RoleName": "small-role",
+                "AssumeRolePolicyDocument": {"Statement": []},
+                "Policies": [{"PolicyName": "reads", "PolicyDocument": {"Statement": [READS_THE_LEVER]}}],
+            },
         },
         "Function": {
             "Type": "AWS::Lambda::Function",

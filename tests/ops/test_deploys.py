@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from fleet import names
 from fleet.cli import main
 from fleet.drills.cloud import SimulatedCloud
 from fleet.embedded import EmbeddedError, assembly, policies
 from fleet.embedded.deployed import Deployed
 from fleet.events import Event
-from fleet.ops import deployed_stacks
-from fleet.ops import review as comparison
 from fleet.settings import Settings
 from lambdas.watchdog import handler
 from tests.drills.by_hand import HOUR, START, exact, market
+from tests.embedded_fleet import put
 from tests.synth import ROOT, change_user_data
 
 WATCHDOG_STATE = {"spot-armed": 0, "on-demand-failover": 100, "on-demand-pinned": 100}
@@ -131,8 +131,8 @@ def test_the_same_deploy_goes_through_once_the_market_sells(live: Deployed, chan
     assert live.template_version() == "2"
 
 
-def review(live: Deployed, cdk_out: Path) -> str:
-    done = CliRunner().invoke(main, ["review", "--assembly", str(cdk_out)], env=live.aws.environment())
+def review(live: Deployed, cdk_out: Path, role: str | None = None) -> str:
+    done = CliRunner().invoke(main, ["review", "--assembly", str(cdk_out)], env=live.aws.environment(role))
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -141,24 +141,14 @@ def test_the_review_of_an_unchanged_app_says_nothing_changes(live: Deployed, ass
     assert "**Nothing**" in review(live, assembly)
 
 
-def test_the_review_after_a_flip_says_that_the_next_deploy_carries_the_lever(answers: Any) -> None:
-    """With the resolved value that CloudFormation remembers of an SSM input; moto's tells none."""
-    template = {"Parameters": {"Lever": {"Type": "AWS::SSM::Parameter::Value<String>"}}, "Resources": {}}
-    remembered = {"ParameterKey": "Lever", "ParameterValue": "/llm/lever", "ResolvedValue": "0"}
-    aws = answers()
-    aws.answers = {
-        "cloudformation DescribeStacks": {"Stacks": [{"StackStatus": "UPDATE_COMPLETE", "Parameters": [remembered]}]},
-        "cloudformation GetTemplate": {"TemplateBody": template},
-        "ssm GetParameters": {"Parameters": [{"Name": "/llm/lever", "Value": "100"}]},
-    }
-    result = comparison.review(deployed_stacks.observed(aws, {"llm-group": template}))
-    assert result.notes == ("llm-group: Lever moved 0 -> 100 since the last deploy; the next one carries it",)
-    assert result.rolls == ()
+def test_the_review_after_a_flip_says_that_the_next_deploy_carries_the_lever(live: Deployed, assembly: Path) -> None:
+    put(live, names.lever_parameter("llm"), "100")
+    said = review(live, assembly)
+    assert "llm-group: Lever moved 0 -> 100 since the last deploy; the next one carries it" in said
+    assert "- **Rolls boxes:** no" in said
 
 
-def test_the_review_needs_no_more_than_the_review_role_grants_and_the_role_no_more(
-    live: Deployed, changed: Path
-) -> None:
+def test_the_review_runs_as_the_review_role_which_grants_no_more(live: Deployed, changed: Path) -> None:
     cloudformation, iam = live.aws.client("cloudformation"), live.aws.client("iam")
     cloudformation.create_stack(
         StackName="review-role",
@@ -175,12 +165,12 @@ def test_the_review_needs_no_more_than_the_review_role_grants_and_the_role_no_mo
     document = iam.get_role_policy(RoleName=role, PolicyName="read-the-fleet")["PolicyDocument"]
     statements = (json.loads(document) if isinstance(document, str) else document)["Statement"]
     before = len(live.aws.requests())
-    review(live, changed)
+    review(live, changed, role)
     calls = {f"{line['service']}:{line['action']}" for line in live.aws.requests()[before:] if line["service"] != "sts"}
     granted = {
         action for s in statements for action in ([s["Action"]] if isinstance(s["Action"], str) else s["Action"])
     }
-    assert calls | {"ssm:GetParameters"} == granted  # moto remembers no resolved inputs, so none is asked for
+    assert calls == granted
     own = "arn:aws:cloudformation:us-east-2:123456789012:stack/llm-group/1"
     assert policies.allowed(statements, "cloudformation:GetTemplate", own, {})
     assert not policies.allowed(statements, "cloudformation:GetTemplate", own.replace("llm-", "other-"), {})
