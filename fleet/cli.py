@@ -3,6 +3,8 @@
 import importlib
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import click
 from fleet.errors import USER_ERROR_EXIT_CODE, UserError
 from fleet.ops.context import Operator
 from fleet.ops.errors import EXIT_OURS, OperatorError
+from fleet.outsiders import printable
+from fleet.terminal import say, take_every_letter
 
 EXIT_CODES = """\b
 Exit codes:
@@ -59,10 +63,17 @@ class FleetGroup(click.Group):
         found = [*module.get("COMMANDS", ()), *module.values()]
         return next(command for command in found if isinstance(command, click.Command) and command.name == name)
 
+    def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
+        """Read the words before the subcommand."""
+        take_every_letter()
+        with _printable_refusals():
+            return super().make_context(*args, **kwargs)
+
     def invoke(self, context: click.Context) -> Any:
         """Run a subcommand."""
         try:
-            return super().invoke(context)
+            with _printable_refusals():
+                return super().invoke(context)
         except (click.ClickException, click.exceptions.Exit):
             raise
         except click.Abort:  # only questions abort, and they stand before whatever they ask about
@@ -72,8 +83,18 @@ class FleetGroup(click.Group):
             if os.environ.get("FLEETCTL_TRACEBACK"):
                 raise
             sys.stdout.flush()
-            click.echo(_message(error), err=True)
+            say(_message(error), err=True)
             context.exit(_code(error))
+
+
+@contextmanager
+def _printable_refusals() -> Iterator[None]:
+    """click quotes the words that it does not take."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = printable(error.message)
+        raise
 
 
 def _message(error: Exception) -> str:

@@ -12,6 +12,8 @@ Anything else that escapes is our fault and ends with exit code 1.
 import sys
 from typing import NoReturn
 
+from fleet.outsiders import printable
+
 USER_ERROR_EXIT_CODE = 2
 
 
@@ -21,5 +23,5 @@ class UserError(Exception):
 
 def exit_with(error: UserError) -> NoReturn:
     """Print the message to stderr and leave with the user's exit code."""
-    print(error, file=sys.stderr)  # noqa: T201  the program's own last word
+    print(printable(str(error)), file=sys.stderr)  # noqa: T201  the program's own last word
     sys.exit(USER_ERROR_EXIT_CODE)

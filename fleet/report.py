@@ -14,6 +14,7 @@ from markupsafe import Markup
 from fleet import boots, story, timeline
 from fleet.events import Event
 from fleet.measure import Measure
+from fleet.outsiders import printable
 
 SVG_LIVES_AT_MOST = 150  # above this many boxes a picture is a PNG: an SVG would be larger than what it shows
 ZOOMS = 3
@@ -89,8 +90,8 @@ def chapter(
         path = out_dir / f"{prefix}-{number}.svg"
         timeline.save(told, path, title=caption, start=zoom.start, end=zoom.end)
         pictures.append(Picture(caption, path))
-    if stages := [event for event in events if event.kind == "boot.stage"]:
-        pictures.append(Picture("boots by stage", boots.save(stages, out_dir / f"{prefix}-boots.svg")))
+    if told.stages:
+        pictures.append(Picture("boots by stage", boots.save(told.stages, out_dir / f"{prefix}-boots.svg")))
     mails = [{"at": timeline.clock(m.at), "subject": m.text, "body": m.detail} for m in told.marks if m.kind == "mail"]
     return Chapter(title, _facts(events), pictures, _decisions(told.decisions), mails)
 
@@ -108,6 +109,7 @@ def page(
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
+        finalize=lambda value: printable(value) if type(value) is str else value,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

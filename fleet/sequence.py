@@ -15,6 +15,7 @@ from fleet.cdk_cli import program
 from fleet.errors import UserError, exit_with
 from fleet.ops.aws import Aws
 from fleet.ops.errors import MissingError, OperatorError
+from fleet.outsiders import printable
 from fleet.settings import Settings
 
 ASSEMBLY = "cdk.out"
@@ -99,7 +100,7 @@ def main() -> None:
     except UserError as error:
         exit_with(error)
     except OperatorError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{printable(str(error))}\n")
         sys.exit(error.code)
 
 

@@ -1,9 +1,10 @@
 """An event log as what can be drawn: spans and marks, read once, in order of time."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fleet.events import Event
+from fleet.outsiders import plain
 
 QUIET_ACTIONS = {None, "nothing", "ignored", "recorded"}
 
@@ -54,6 +55,7 @@ class Story:
     markets: dict[tuple[str, str], list[Span]] = field(default_factory=dict)  # by pool and purchase
     marks: list[Mark] = field(default_factory=list)  # mails, failed launches, notices
     decisions: list[Event] = field(default_factory=list)
+    stages: list[Event] = field(default_factory=list)  # of boots
 
     def lanes(self) -> list[tuple[str, str]]:
         """(pool, purchase) pairs that had a box or refused one, spot first, in order of pools."""
@@ -94,7 +96,7 @@ class Story:
 
 
 def read(events: Iterable[Event]) -> Story:
-    """The story of one log. A log without `start` or `end` is bounded by its first and last event."""
+    """The story of one log, every text in it printable. One without `start` or `end` is bounded by its own events."""
     story, open_strips, serving = Story(), dict[str, tuple[float, str]](), set[str]()
     at, first = 0.0, True
 
@@ -107,7 +109,8 @@ def read(events: Iterable[Event]) -> Story:
                 story.strips.setdefault(name, []).append(Span(since, at, before))
         open_strips[name] = (at, value)
 
-    for event in events:
+    for told in events:
+        event = replace(told, fields=plain(told.fields))
         at, fields = event.at.timestamp(), event.fields
         if first:
             story.start, first = at, False
@@ -143,6 +146,8 @@ def read(events: Iterable[Event]) -> Story:
                 story.marks.append(Mark(at, "mail", fields["subject"], fields.get("body", "")))
             case "decision":
                 story.decisions.append(event)
+            case "boot.stage":
+                story.stages.append(event)
             case "market":
                 purchase = fields.get("purchase", "spot")
                 strip(f"market:{purchase}:{fields['pool']}", "sells" if fields["sells"] else "refuses")

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from fleet.outsiders import printable
 from fleet.story import Life, Mark, Span, Story
 
 # Okabe and Ito's colours: told apart by every eye.
@@ -42,6 +43,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.spines.left": False,
     "hatch.linewidth": 0.5,
+    "text.parse_math": False,  # an outsider's dollar signs are dollars
 }
 
 
@@ -60,7 +62,7 @@ def _draw(story: Story, title: str, start: float, end: float) -> Figure:
     figure = Figure(figsize=(12, height), layout="constrained")
     axes = figure.add_subplot()
     lanes.draw(axes)
-    axes.set_title(title, loc="left", fontsize=12, fontweight="bold")
+    axes.set_title(printable(title), loc="left", fontsize=12, fontweight="bold")
     figure.legend(handles=_legend(), loc="outside lower center", ncols=8, frameon=False, fontsize=8)
     return figure
 

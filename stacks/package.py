@@ -46,6 +46,7 @@ WATCHDOG = Package(
     paths=(
         "fleet/__init__.py",
         "fleet/names.py",
+        "fleet/outsiders.py",
         "fleet/pools.py",
         "fleet/settings.py",
         "lambdas/__init__.py",

@@ -41,7 +41,7 @@ def main(cdk_json: Path = cdk_cli.ROOT / "cdk.json") -> int:
     except UserError as error:
         exit_with(error)
     except (DemoError, CdkError, EmbeddedError) as error:
-        tell.console.print(f"\n[red]demo failed:[/red] {error}", markup=True)
+        tell.console.print(f"\ndemo failed: {error}", style="red", markup=False)
         return 1
     return 0
 

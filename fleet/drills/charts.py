@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from fleet.drills.compare import Row, front
+from fleet.outsiders import printable
 from fleet.timeline import INK, QUIET, STYLE
 
 COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#777777", "#F0E442", "#882255")
@@ -94,7 +95,7 @@ def _save(path: Path, title: str, draw: Callable[[Axes], None]) -> Path:
         axes.grid(color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
         draw(axes)
-        axes.set_title(title, loc="left", fontsize=11, fontweight="bold")
+        axes.set_title(printable(title), loc="left", fontsize=11, fontweight="bold")
         figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
     return path
 

@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from fleet import events
 from fleet.drills import arguments, policies, scene, tell
@@ -18,6 +19,7 @@ from fleet.drills.compare import Job, Row, front, quantile, run
 from fleet.events import Event
 from fleet.ops.context import Operator, pass_operator
 from fleet.settings import Settings
+from fleet.terminal import Terminal
 
 NIGHT = "2026-07-27-seven-reclaims-in-21-hours"
 LONGEST_PAUSE_SECONDS = 1.5
@@ -78,10 +80,10 @@ def drill_command(
     jobs = [dataclasses.replace(base, policy=name, seed=seed, keeps_log=seed == 0) for name in chosen for seed in seeds]
     rows = _rows(jobs, options["workers"], console, lambda job: policies.named(job.policy).name)
     for note in (*first.assumptions, *_pinned(rows)):
-        console.print(f"- {note}", style="dim", highlight=False)
+        console.print(f"- {note}", style="dim")
     _table(rows, console, first.market.name if len(seeds) == 1 else f"{' '.join(words)}, {len(seeds)} markets")
     path = _page(base.settings, chosen, rows, [*first.assumptions, *_pinned(rows)], out)
-    console.print(f"[bold]{path}[/bold]  pictures, windows, every decision; events-*.jsonl beside it")
+    console.print(Text.assemble((str(path), "bold"), "  pictures, windows, every decision; events-*.jsonl beside it"))
 
 
 @click.command("sweep")
@@ -131,13 +133,13 @@ def sweep_command(
     console.print(f"not beaten in both cost and degraded minutes: {best}")
     out.mkdir(parents=True, exist_ok=True)
     path = charts.cost_against_degraded(rows, out / f"{key}.svg", title=title, with_front=True)
-    console.print(f"[bold]{path}[/bold]")
+    console.print(str(path), style="bold")
 
 
 def _console() -> Console:
     """A terminal as wide as it is; a file or a pipe as wide as the table."""
-    console = Console()
-    return console if console.is_terminal else Console(width=PIPE_COLUMNS)
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=PIPE_COLUMNS)
 
 
 # --- running ---------------------------------------------------------------------------------------------------------
@@ -167,7 +169,7 @@ def _tell(job: Job, speed: float, console: Console) -> None:
             time.sleep(min((at - last[0]) / speed, LONGEST_PAUSE_SECONDS))
         last[:] = [at]
         loud = sentence[:5].isupper()
-        console.print(f"{utc(at):%d %b %H:%M:%S}  {sentence}", style="bold" if loud else None, highlight=False)
+        console.print(f"{utc(at):%d %b %H:%M:%S}  {sentence}", style="bold" if loud else None)
 
     policies.named(job.policy).live(job.drill(emit))
 

@@ -9,6 +9,7 @@ from fleet.drills import reading
 from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events, Scores
 from fleet.drills.market import PLENTY, Market, Step, pool
 from fleet.errors import UserError
+from fleet.outsiders import one_line
 from fleet.pools import POOLS
 from fleet.settings import Watchdog
 
@@ -105,7 +106,7 @@ class _Reader:
             scans_from = start + every
             self._say(f"scan times: every {every / 60:.0f} min from the start")
         steps = [Step(start, label, PLENTY) for label in labels] + steps
-        name = self._text(self._raw, "name", "")
+        name = one_line(self._text(self._raw, "name", ""))
         return History(
             name=name,
             market=Market(name, tuple(map(pool, labels)), start, end, lambda: iter(steps)),

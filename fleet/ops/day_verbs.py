@@ -17,6 +17,7 @@ from fleet.ops import history, receipt, render
 from fleet.ops.aws import Aws
 from fleet.ops.context import EXIT_ATTENTION, Operator, folder, json_option, pass_operator
 from fleet.ops.gameday import scenario
+from fleet.terminal import say
 
 
 @click.command("history")
@@ -55,9 +56,9 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
         stages = {
             box: [dataclasses.asdict(stage) for stage in life.stages] for box, life in boxes.items() if life.stages
         }
-        click.echo(json.dumps({**written, "boots_by_stage": stages}, indent=1))
+        click.echo(json.dumps({**written, "boots_by_stage": stages, "lines_skipped": sources.lines_skipped}, indent=1))
     else:
-        render.history(log, boxes, page)
+        render.history(log, boxes, page, lines=sources.lines_skipped)
 
 
 @click.command("game-day")
@@ -110,7 +111,7 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
     settings = operator.settings
 
     def tell(line: str) -> None:
-        click.echo(line, err=True)
+        say(line, err=True)
 
     with ExitStack() as stack:
         if live:

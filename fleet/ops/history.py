@@ -6,9 +6,11 @@ its own history, and the boxes' log has the boots by stage.
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from fleet import names
@@ -24,7 +26,14 @@ NOTICE_SECONDS = 120  # from an interruption notice to the instance's end, where
 _ACTIVITY = re.compile(r"^(Launching a new|Terminating) EC2 instance(?:: (i-[0-9a-f]+))?")
 _SEEN_BOX = re.compile(r"(?P<purchase>spot|on-demand) (?P<pool>[a-z0-9-]+\.[a-z0-9-]+)")
 _ENDED = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)")
-_STAGE = re.compile(r"BOOTSTAGE (.*)")
+# A box writes this, so a stolen one may write anything: what is not of this form is no stage.
+_STAGE = re.compile(
+    r"[0-9]+\.[0-9]+ BOOTSTAGE stage=([a-z][a-z0-9_-]{0,39}) outcome=([a-z-]{1,20})"
+    r" start=([0-9]{1,7}\.[0-9]{1,3}) end=([0-9]{1,7}\.[0-9]{1,3})(?: |$)"
+)
+_BOX_STREAM = re.compile(r"(?P<box>i-[0-9a-f]{8,17})/(boot|live|leaving)")  # of one box, each with its whole log
+STAGES_AT_MOST = 40  # of one box: a boot has 15
+LINES_AT_MOST = 50_000  # of the boxes' log: 42 days of 60 boots a day
 # Actions of the decision log by what they make of the lever; an old log may hold words that this version never writes.
 _TO_ON_DEMAND = ("failover", "bridged", "gave-up", "pinned", "fell-back")
 _TO_SPOT = ("re-arm", "on-demand-limit")
@@ -78,6 +87,7 @@ class Sources:
     alarms: tuple[tuple[datetime, str], ...]
     stages: tuple[Stage, ...]
     living: Mapping[str, Life]  # by box, as far as EC2 still remembers it
+    lines_skipped: int = 0  # of the boxes' log: they tell no stage of a boot
 
 
 # --- read ------------------------------------------------------------------------------------------------------
@@ -86,14 +96,14 @@ class Sources:
 def read(settings: Settings, aws: Aws, since: datetime, until: datetime) -> Sources:
     """Everything since a time, to the last page."""
     fleet = settings.fleet_name
-    decided, activities, alarms, stages, living = aws.together(
+    decided, activities, alarms, (stages, skipped), living = aws.together(
         lambda: observe.decisions(aws, fleet, since),
         lambda: tuple(_activities(aws, fleet, since)),
         lambda: tuple(_alarms(aws, fleet, since, until)),
-        lambda: tuple(_stages(aws, fleet, since)),
+        lambda: stages_of(islice(_box_log(aws, fleet, since), LINES_AT_MOST)),
         lambda: dict(_living(aws, fleet)),
     )
-    return Sources(since, until, decided, activities, alarms, stages, living)
+    return Sources(since, until, decided, activities, alarms, stages, living, skipped)
 
 
 def _activities(aws: Aws, fleet: str, since: datetime) -> Iterator[Activity]:
@@ -125,24 +135,29 @@ def _alarms(aws: Aws, fleet: str, since: datetime, until: datetime) -> Iterator[
         yield raw["Timestamp"], json.loads(raw["HistoryData"])["newState"]["stateValue"]
 
 
-def _stages(aws: Aws, fleet: str, since: datetime) -> Iterator[Stage]:
-    for raw in aws.items(
+def _box_log(aws: Aws, fleet: str, since: datetime) -> Iterator[dict[str, Any]]:
+    return aws.items(
         "logs",
         "FilterLogEvents",
         "events",
         logGroupName=names.box_log_group(fleet),
         startTime=int(since.timestamp() * 1000),
         filterPattern='"BOOTSTAGE"',
-    ):
-        if found := _STAGE.search(raw["message"]):
-            fields = dict(pair.split("=", 1) for pair in found[1].split() if "=" in pair)
-            yield Stage(
-                box=raw["logStreamName"].rpartition("/")[2],
-                name=fields["stage"],
-                start=float(fields["start"]),
-                end=float(fields["end"]),
-                outcome=fields.get("outcome", ""),
-            )
+    )
+
+
+def stages_of(lines: Iterable[Mapping[str, Any]]) -> tuple[tuple[Stage, ...], int]:
+    """The stages that the boxes' log tells, and how many of its lines tell none."""
+    found: dict[str, dict[Stage, None]] = defaultdict(dict)  # by box, in the order of the log
+    skipped = 0
+    for raw in lines:
+        stream, told = _BOX_STREAM.fullmatch(raw["logStreamName"]), _STAGE.match(raw["message"])
+        stage = stream and told and Stage(stream["box"], told[1], float(told[3]), float(told[4]), told[2])
+        if not stage or stage.end < stage.start or len(found[stage.box]) == STAGES_AT_MOST:
+            skipped += 1
+        else:
+            found[stage.box][stage] = None
+    return tuple(stage for stages in found.values() for stage in stages), skipped
 
 
 def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, Life]]:

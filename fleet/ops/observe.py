@@ -149,10 +149,22 @@ def _decided(pages: Iterable[dict[str, Any]]) -> tuple[Decided, ...]:
     for event in (event for page in pages for event in page.get("events", [])):
         try:
             record = json.loads(event["message"])["decision"]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             continue  # another line that holds the word
+        if not _is_record(record):
+            continue
         found.append(Decided(datetime.fromtimestamp(event["timestamp"] / 1000, UTC), record))
     return tuple(sorted(found, key=lambda decided: decided.at))
+
+
+def _is_record(raw: Any) -> bool:
+    """Whether it has the shape of what the watchdog writes, as far as readers rely on it."""
+    return (
+        isinstance(raw, dict)
+        and isinstance(raw.get("signal", {}), dict)
+        and isinstance(world := raw.get("world", {}), dict)
+        and isinstance(world.get("boxes") or {}, dict)
+    )
 
 
 def spot_prices(aws: Aws, settings: Settings) -> dict[tuple[str, str], float]:

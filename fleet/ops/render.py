@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -14,13 +14,9 @@ from fleet.ops.gameday.scenario import Receipt
 from fleet.ops.history import Life
 from fleet.ops.preflight import Line
 from fleet.ops.status import Status
+from fleet.terminal import Terminal
 
 _COLOUR = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
-
-
-def console() -> Console:
-    """Standard output; plain text where it is not a terminal."""
-    return Console(soft_wrap=False, highlight=False)
 
 
 def _plain_table(*columns: str) -> Table:
@@ -35,11 +31,11 @@ def preflight(lines: Sequence[Line]) -> None:
     table = _plain_table("", "", "")
     for line in lines:
         level = line.finding.level
-        table.add_row(f"[{_COLOUR[level]}]{level}[/]", line.check, _escape(line.finding.found))
+        table.add_row(Text(level, _COLOUR[level]), line.check, line.finding.found)
         if line.finding.remedy:
-            table.add_row("", "", f"[dim]remedy:[/] {_escape(line.finding.remedy)}")
+            table.add_row("", "", Text.assemble(("remedy: ", "dim"), line.finding.remedy))
     counts = {level: sum(line.finding.level is level for line in lines) for level in Level}
-    out = console()
+    out = Terminal()
     out.print(table)
     out.print(", ".join(f"{count} {level}" for level, count in counts.items()))
 
@@ -70,9 +66,8 @@ def status(found: Status) -> Group:
         boxes.add_row(box.id, box.purchase, box.pool, box.zone, age, box.lifecycle, box.health, box.boot, price)
     decisions = _plain_table("decided at", "woken by", "action", "reason")
     for line in found.decisions:
-        decisions.add_row(
-            f"{line['at']:%m-%d %H:%M:%S}", str(line["signal"]), str(line["action"]), _escape(str(line["reason"]))
-        )
+        words = (str(line[key]) for key in ("signal", "action", "reason"))
+        decisions.add_row(f"{line['at']:%m-%d %H:%M:%S}", *words)
     if not found.decisions_complete:
         decisions.add_row("", "", "", "log not read to its end: decisions may be missing")
     problems = [Text(f"! {problem}", style="red") for problem in found.problems]
@@ -87,39 +82,36 @@ def _span(seconds: int) -> str:
 SHOWN_TRANSITIONS = {"notice", "launch.failed", "alarm", "mode", "lever", "mail"}
 
 
-def history(log: Sequence[Event], boxes: Mapping[str, Life], page: Path) -> None:
-    """Transitions in order, boots by stage, where the page is."""
+def history(log: Sequence[Event], boxes: Mapping[str, Life], page: Path, *, lines: int) -> None:
+    """Transitions in order, boots by stage, lines that were skipped, where the page is."""
     told = _plain_table("at", "what", "")
     for event in log:
         if event.kind in SHOWN_TRANSITIONS:
             words = ", ".join(str(value).split("\n")[0] for value in event.fields.values())
-            told.add_row(f"{event.at:%m-%d %H:%M:%S}", event.kind, _escape(words))
+            told.add_row(f"{event.at:%m-%d %H:%M:%S}", event.kind, words)
     boots = _plain_table("box", "kind", "pool", "launched", "stages, seconds")
     for box, life in sorted(boxes.items(), key=lambda item: str(item[1].launched)):
         stages = ", ".join(f"{stage.name} {stage.end - stage.start:.0f}" for stage in life.stages)
         boots.add_row(box, life.purchase, life.pool, f"{life.launched:%m-%d %H:%M:%S}", stages or "not logged")
-    console().print(Group(told, Text(), boots, Text(), Text(f"drawn in {page}")))
+    skipped = [f"{lines} lines of the boxes' log were skipped: no stage of a boot is told so"] if lines else []
+    Terminal().print(Group(told, Text(), boots, Text(), *skipped, f"drawn in {page}"))
 
 
 def game_day(receipts: Sequence[Receipt], page: Path) -> None:
     """One line a step."""
     table = _plain_table("", "step", "expected", "seen", "s", "requests", "failed", "outage s")
     for step in receipts:
-        verdict = "[green]held[/]" if step.held else "[bold red]FAILED[/]"
+        verdict = Text("held", "green") if step.held else Text("FAILED", "bold red")
         met = step.load
         numbers = (str(met.requests), str(met.failed), f"{met.longest_outage_seconds:.1f}") if met else ("", "", "")
-        table.add_row(verdict, step.step, _escape(step.expected), _escape(step.seen), f"{step.seconds:.0f}", *numbers)
+        table.add_row(verdict, step.step, step.expected, step.seen, f"{step.seconds:.0f}", *numbers)
     held = sum(step.held for step in receipts)
-    console().print(Group(table, Text(f"{held} of {len(receipts)} steps held; receipts beside {page}")))
+    Terminal().print(Group(table, Text(f"{held} of {len(receipts)} steps held; receipts beside {page}")))
 
 
 def record(found: dict[str, Any]) -> None:
     """The watchdog's decision, as an operator wants to read it."""
-    out = console()
-    out.print(f"[bold]{_escape(str(found.get('action', '?')))}[/]: {_escape(str(found.get('reason', '')))}")
+    out = Terminal()
+    out.print(Text.assemble((str(found.get("action", "?")), "bold"), f": {found.get('reason', '')}"))
     if outcome := found.get("outcome"):
-        out.print(f"outcome: {_escape(str(outcome))}")
-
-
-def _escape(text: str) -> str:
-    return text.replace("[", r"\[")
+        out.print(f"outcome: {outcome}")

@@ -17,6 +17,8 @@ from fleet.ops import commands, observe, pin_ami, preflight, render, status
 from fleet.ops.checks import Ground
 from fleet.ops.context import EXIT_ATTENTION, Operator, folder, json_option, pass_operator
 from fleet.ops.errors import OperatorError
+from fleet.outsiders import one_line
+from fleet.terminal import Terminal, say
 
 
 def print_json(value: Any) -> None:
@@ -65,7 +67,7 @@ def status_command(operator: Operator, watch: bool, as_json: bool) -> None:
         raise UserError("status: --watch draws on the terminal; allowed: --watch or --json, not both")
     found = _look(operator)
     if watch:
-        with Live(render.status(found), console=render.console(), screen=False) as live:
+        with Live(render.status(found), console=Terminal(), screen=False) as live:
             while True:  # until interrupted; a look that fails is shown beside the last that did not
                 time.sleep(WATCH_SECONDS)
                 try:
@@ -76,7 +78,7 @@ def status_command(operator: Operator, watch: bool, as_json: bool) -> None:
     if as_json:
         print_json({**dataclasses.asdict(found), "serving": found.serving, "agreed": found.lever.agreed})
     else:
-        render.console().print(render.status(found))
+        Terminal().print(render.status(found))
     if found.problems:
         raise click.exceptions.Exit(EXIT_ATTENTION)
 
@@ -102,8 +104,8 @@ def ask_command(operator: Operator, prompt: str, as_json: bool) -> None:
     if as_json:
         print_json(dataclasses.asdict(answer))
     else:
-        click.echo(answer.text.strip())
-        click.echo(f"({answer.model} on {answer.box}, {answer.seconds:.1f} s)", err=True)
+        say(answer.text.strip())
+        say(f"({answer.model} on {answer.box}, {answer.seconds:.1f} s)", err=True)
 
 
 @click.command("pin-ami")
@@ -118,13 +120,15 @@ def pin_ami_command(operator: Operator, ami_id: str | None, yes: bool) -> None:
     """
     image = pin_ami.choose(operator.aws, operator.settings, ami_id)
     if operator.settings.ami_id == image.id:
-        click.echo(f"ami_id is {image.id} already ({image.name})")
+        say(f"ami_id is {image.id} already ({image.name})")
         return
-    question = f'Set "ami_id" in {operator.settings_path} to {image.id} ({image.name}, root {image.root_gib} GiB)?'
+    question = (
+        f'Set "ami_id" in {operator.settings_path} to {image.id} ({one_line(image.name)}, root {image.root_gib} GiB)?'
+    )
     if not yes:
         click.confirm(question, abort=True)
     before = pin_ami.write(operator.settings_path, image.id)
-    click.echo(f"{operator.settings_path}: ami_id {before or 'null'} -> {image.id}. Next: make diff")
+    say(f"{operator.settings_path}: ami_id {before or 'null'} -> {image.id}. Next: make diff")
 
 
 def _button(name: str) -> click.Command:
@@ -136,12 +140,13 @@ def _button(name: str) -> click.Command:
     @json_option
     @pass_operator
     def button(operator: Operator, why: str, yes: bool, as_json: bool) -> None:
-        if not why.strip():
+        why = one_line(why)
+        if not why:
             raise UserError(f"{name}: --why is blank; allowed: a reason in words, for whoever reads the log later")
         fleet = operator.settings.fleet_name
         who = commands.caller(operator.aws)
         if not yes:
-            click.echo(f"{name} {fleet} ({operator.settings.region}), as {who}", err=True)
+            say(f"{name} {fleet} ({operator.settings.region}), as {who}", err=True)
             click.confirm(f"This {commands.EFFECT[name]}. Go on?", abort=True, err=True)
         record = commands.press(operator.aws, fleet, name, who=who, why=why)
         if as_json:
@@ -186,7 +191,7 @@ def review_command(operator: Operator, assembly: Path, out: Path | None, as_json
     if as_json:
         print_json(dataclasses.asdict(result))
     else:
-        click.echo(text, nl=False)
+        say(text.rstrip("\n"))
 
 
 COMMANDS = (status_command, preflight_command, ask_command, *BUTTONS, pin_ami_command, review_command)

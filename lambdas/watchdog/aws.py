@@ -261,7 +261,9 @@ def _group(raw: dict[str, Any]) -> Group:
 
 def _instance(raw: dict[str, Any]) -> Instance:
     tags = {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
-    return Instance(raw["LaunchTime"], raw.get("InstanceLifecycle") == "spot", tags.get(names.TAG_BOOT))
+    boot = tags.get(names.TAG_BOOT)  # the box's own word: either of two, or none
+    known = boot if boot in (names.BOOT_WARM, names.BOOT_COLD) else None
+    return Instance(raw["LaunchTime"], raw.get("InstanceLifecycle") == "spot", known)
 
 
 def _by_id_alone(template: dict[str, Any]) -> dict[str, Any]:

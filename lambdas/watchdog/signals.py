@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from fleet import names
+from fleet.outsiders import one_line
 
 
 class Wake(StrEnum):
@@ -115,8 +116,3 @@ def _ignored(why: str) -> Signal:
 def _time(text: str) -> datetime:
     at = datetime.fromisoformat(text)
     return at if at.tzinfo else at.replace(tzinfo=UTC)
-
-
-def one_line(text: Any) -> str:
-    """One printable line of at most 200 characters of an outsider's text."""
-    return "".join(char if char.isprintable() else " " for char in str(text)[:200]).strip()

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self
 
+from fleet.outsiders import one_line
 from fleet.settings import Settings
-from lambdas.watchdog.signals import one_line
 
 VERSION = 1
 LIMIT_BYTES = 4096  # of a standard SSM parameter

@@ -62,6 +62,7 @@ def test_watchdogs_zip_keeps_repository_paths_and_leaves_the_rest_behind() -> No
         assert [path for path in ours if path.startswith("fleet/")] == [
             "fleet/__init__.py",
             "fleet/names.py",
+            "fleet/outsiders.py",
             "fleet/pools.py",
             "fleet/settings.py",
         ]
