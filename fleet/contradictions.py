@@ -23,6 +23,7 @@ VPC_PREFIX_LENGTHS = range(16, 25)  # AWS allows /28; below /24 two subnets cann
 RESERVED_NAMES = ("aws", "ssm")  # no SSM parameter's path may begin with these
 # The letters after the generation: a g among them is Graviton (g5g, c7gn), whose image and engine are other ones.
 ARM = re.compile(r"[a-z]+[0-9]+[a-z-]*g")
+OLDEST_ENGINE = (0, 10, 0)  # `/api/ps` tells the loaded context since then (ollama/ollama, pull request 11331)
 SETTINGS_BYTES = 3500  # of the 4 KB that a function's whole environment may have
 
 
@@ -233,7 +234,11 @@ def _artifacts(s: Settings) -> Iterator[Problem]:
             yield Problem(f"model.{name}.key", key, f"another key than {twins[0]}")
 
 
-def _engine_key(s: Settings) -> Iterator[Problem]:
+def _engine(s: Settings) -> Iterator[Problem]:
+    if tuple(map(int, re.findall("[0-9]+", s.model.engine_version))) < OLDEST_ENGINE:
+        oldest = ".".join(map(str, OLDEST_ENGINE))
+        allowed = f"{oldest} or newer: older engines do not tell which context they loaded, and no box would open"
+        yield Problem("model.engine_version", s.model.engine_version, allowed)
     if s.model.engine_version not in s.model.engine.key:
         allowed = f"a key that names model.engine_version ({s.model.engine_version}), or one version hides another"
         yield Problem("model.engine.key", s.model.engine.key, allowed)
@@ -289,6 +294,6 @@ RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _mail,
     _ebs_key,
     _artifacts,
-    _engine_key,
+    _engine,
     _fits_the_function,
 )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet import names
+from fleet import gguf, modelfile, names
 from fleet.errors import UserError
 from fleet.ops.aws import Aws
 from fleet.ops.errors import MissingError
@@ -85,9 +85,7 @@ def _engine_problems(path: Path, settings: Settings) -> Iterator[str]:
 
 
 def _gguf_problems(path: Path, settings: Settings) -> Iterator[str]:
-    with path.open("rb") as file:
-        if file.read(4) != b"GGUF":
-            yield "not a GGUF file; its first four bytes are GGUF"
+    yield from gguf.problems(path, settings.model)
     size = path.stat().st_size / GIB
     if size > settings.model.gpu_memory_gib and settings.model.quantize == "none":
         yield (
@@ -98,12 +96,11 @@ def _gguf_problems(path: Path, settings: Settings) -> Iterator[str]:
 
 def _modelfile_problems(path: Path, settings: Settings) -> Iterator[str]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         yield "not a text file"
         return
-    if not any(line.split()[:1] in (["FROM"], ["from"]) for line in lines):
-        yield "no FROM line; a Modelfile says what it is built from"
+    yield from modelfile.problems(text, settings.model)
 
 
 LOOKS: dict[str, Callable[[Path, Settings], Iterator[str]]] = {

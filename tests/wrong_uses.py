@@ -319,6 +319,14 @@ SETTINGS = (
         ),
     ),
     WrongSettings(
+        "an engine that does not tell its context",
+        {"model.engine_version": "0.9.6", "model.engine.key": "artifacts/ollama-0.9.6.tgz"},
+        (
+            'model.engine_version = "0.9.6": 0.10.0 or newer: older engines do not tell which context they loaded, '
+            "and no box would open",
+        ),
+    ),
+    WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
         ('(all) = "4105 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),

@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import io
 import os
+import struct
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from tests.synth import CDK_JSON
 
 PART = 5 * 1024 * 1024  # S3's smallest
 BUCKET = "store"
+HEADER = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q20sIQ5s", 20, b"general.architecture", 8, 5, b"llama")
 
 
 def quiet(_what: str, _count: int) -> None: ...
@@ -41,7 +43,7 @@ def files(tmp_path: Path) -> dict[str, Path]:
     with tarfile.open(fileobj=inner, mode="w") as tar:
         tar.addfile(tarfile.TarInfo("bin/ollama"))
     engine.write_bytes(gzip.compress(inner.getvalue()))
-    gguf.write_bytes(b"GGUF" + b"\0" * PART + b"\1" * PART + b"the last bytes")
+    gguf.write_bytes(HEADER + b"\0" * PART + b"\1" * PART + b"the last bytes")
     modelfile.write_text("# house model\nFROM ./model.gguf\n")
     return {"engine": engine, "gguf": gguf, "modelfile": modelfile}
 
