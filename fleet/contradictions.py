@@ -19,6 +19,7 @@ SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
 MAIL = re.compile(r"[^@\s,;<>\"]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 # Ranges that no public address lies in: an internal balancer's callers come from these.
 PRIVATE_RANGES = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
+WIDEST_PUBLIC_CALLER = 16  # what one owner may have; wider, and 0.0.0.0/0 above all, is the world
 VPC_PREFIX_LENGTHS = range(16, 25)  # AWS allows /28; below /24 two subnets cannot hold a balancer and boxes in comfort
 RESERVED_NAMES = ("aws", "ssm")  # no SSM parameter's path may begin with these
 # The letters after the generation: a g among them is Graviton (g5g, c7gn), whose image and engine are other ones.
@@ -208,6 +209,11 @@ def _callers(s: Settings) -> Iterator[Problem]:
             yield Problem(key, caller, allowed)
         elif network is not None and not _private(network) and not s.network.allow_public:
             yield Problem(key, caller, "a private range; public ones only with network.allow_public = true")
+        elif network is not None and not _private(network) and network.prefixlen < WIDEST_PUBLIC_CALLER:
+            allowed = (
+                f"a public range of /{WIDEST_PUBLIC_CALLER} or narrower: prompts travel in the clear, no key is asked"
+            )
+            yield Problem(key, caller, allowed)
     yield from _distinct("network.callers", s.network.callers)
 
 

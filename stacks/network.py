@@ -25,8 +25,6 @@ class NetworkStack(Room):
 
         self.balancer_group = self._security_group("BalancerGroup", "Callers of the model")
         self.box_group = self._security_group("BoxGroup", "GPU boxes: the serving port from the balancer only")
-        if settings.network.allow_public:
-            accept(self.balancer_group, "AwsSolutions-EC23", "network.allow_public asks for callers from the internet")
         if not settings.network.callers:
             cdk.Annotations.of(self).add_warning_v2(
                 "fleet:no-callers", "network.callers is empty: nobody may call the model, `fleetctl ask` apart."

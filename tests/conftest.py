@@ -28,7 +28,7 @@ OTHER_SETTINGS = {
         "vpc_id": "vpc-0a1b2c3d",
         "subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3e", "subnet-0a1b2c3f"],
         "route_table_ids": ["rtb-0a1b2c3d", "rtb-0a1b2c3e", "rtb-0a1b2c3f"],
-        "callers": ["sg-0a1b2c3d", "0.0.0.0/0"],
+        "callers": ["sg-0a1b2c3d", "203.0.113.0/24"],
         "allow_public": True,
     },
 }

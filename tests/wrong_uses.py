@@ -278,6 +278,18 @@ SETTINGS = (
         ('network.callers[1] = "128.0.0.0/1": a private range; public ones only with network.allow_public = true',),
     ),
     WrongSettings(
+        "the whole internet as callers, asked for",
+        {
+            "network.callers": ["0.0.0.0/0", "128.0.0.0/1", "203.0.0.0/15", "203.0.113.0/24"],
+            "network.allow_public": True,
+        },
+        tuple(
+            f'network.callers[{number}] = "{caller}": a public range of /16 or narrower: prompts travel in the clear, no '
+            "key is asked"
+            for number, caller in enumerate(("0.0.0.0/0", "128.0.0.0/1", "203.0.0.0/15"))
+        ),
+    ),
+    WrongSettings(
         "a caller that is neither range nor group",
         {"network.callers": ["::/0", "10.0.0.1"]},
         (

@@ -48,6 +48,7 @@ class Boot:
         self._plan: Optional[cache.Plan] = None
         self._warm = True
         self._cache_damaged = False
+        self._imported = b""  # a cold boot's manifest
         self._tagging = threading.Lock()
         self._runs: list[graph.Run] = []
         self._told = 0  # of these runs, in metrics
@@ -107,8 +108,8 @@ class Boot:
     def import_(self) -> Detail:
         if self._warm:
             return None
-        engine.create(self._box, cache.source(self._box.modelfile.key))
-        cache.check(self._box, engine.manifest(self._box.model).read_bytes())
+        self._imported = engine.create(self._box, cache.source(self._box.modelfile.key))
+        cache.check(self._box, self._imported)
         return {}
 
     def warm(self) -> Detail:
@@ -133,7 +134,8 @@ class Boot:
     def prime(self) -> Detail:
         if self._warm:
             return None
-        return {"bytes": cache.prime(self._box, self._bucket, self._aws, self._found(), trust=not self._cache_damaged)}
+        trust = not self._cache_damaged
+        return {"bytes": cache.prime(self._bucket, self._aws, self._found(), self._imported, trust=trust)}
 
     def run(self) -> None:
         """Boot; raises StageError. What was measured is told either way."""

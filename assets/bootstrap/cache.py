@@ -128,13 +128,15 @@ def source(key: str) -> Path:
     return paths.STORE / "source" / Path(key).name
 
 
-def prime(box: Box, bucket: Bucket, aws: Aws, found: Plan, *, trust: bool) -> int:
+def prime(bucket: Bucket, aws: Aws, found: Plan, manifest: bytes, *, trust: bool) -> int:
     """Upload what the cache lacks, blobs first and manifest last; returns the bytes sent. Raises AwsError, StoreError.
 
-    `trust` is False after a damaged restore: what is there is then written over.
+    `manifest` was taken before the gate opened; what the store holds by now may be a caller's. `trust` is False after a
+    damaged restore: what is there is then written over.
     """
-    path, sent = engine.manifest(box.model), 0
-    for item in blobs(path.read_bytes()):
+    path, sent = paths.RUN / "manifest.json", 0
+    path.write_bytes(manifest)
+    for item in blobs(manifest):
         if not (trust and _holds(bucket, item)):
             aws.upload(str(item.path), item.key, UPLOAD_SECONDS)
             sent += item.size

@@ -23,7 +23,7 @@ def prepare() -> str:
     folder.mkdir(exist_ok=True)
     paths.STORE.unlink(missing_ok=True)
     paths.STORE.symlink_to(folder)
-    for part in (paths.MODELS / "blobs", paths.ENGINE):
+    for part in (paths.MODELS / "blobs", paths.MODELS / "manifests", paths.ENGINE):
         part.mkdir(parents=True, exist_ok=True)
     return how
 

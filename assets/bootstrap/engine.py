@@ -7,6 +7,8 @@ EngineError     the engine answered something else than it should
 import http.client
 import json
 import os
+import pwd
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -16,6 +18,7 @@ import paths
 from config import Box
 
 UNIT = "fleet-engine.service"
+USER = "fleet-engine"
 BINARY = paths.ENGINE / "bin" / "ollama"
 QUANTIZE_NONE = "none"
 ANSWER_SECONDS = 5.0  # `/api/version` and `/api/ps` answer in a millisecond
@@ -69,8 +72,9 @@ def environment(box: Box) -> dict[str, str]:
 
 
 def unpack(tarball: Path) -> None:
-    """Unpack the engine's release beside it and drop the tarball; raises EngineError."""
-    done = subprocess.run(["tar", "-xf", str(tarball), "-C", str(paths.ENGINE)], capture_output=True, text=True)
+    """Unpack the engine's release beside it, root's alone, and drop the tarball; raises EngineError."""
+    command = ["tar", "-xf", str(tarball), "-C", str(paths.ENGINE), "--no-same-owner", "--no-same-permissions"]
+    done = subprocess.run(command, capture_output=True, text=True)
     tarball.unlink()
     if done.returncode or not BINARY.is_file():
         raise EngineError(f"engine: the tarball holds no bin/ollama {' '.join(done.stderr.split())}")
@@ -103,16 +107,44 @@ def manifest(model: str) -> Path:
     return paths.MODELS / "manifests" / "registry.ollama.ai" / "library" / name / tag
 
 
-def create(box: Box, modelfile: Path) -> None:
-    """Import the model from its Modelfile into the engine's store; raises EngineError."""
+def create(box: Box, modelfile: Path) -> bytes:
+    """Import the model from its Modelfile; returns the manifest. Raises EngineError.
+
+    The engine writes its store itself, so it owns it for that time. Nobody has called it yet.
+    """
     quantize = [] if box.quantize == QUANTIZE_NONE else ["--quantize", box.quantize]
-    client = {**os.environ, **environment(box), "OLLAMA_HOST": f"127.0.0.1:{box.port}", "HOME": str(paths.STATE)}
-    done = subprocess.run(
-        [str(BINARY), "create", box.model, "-f", str(modelfile), *quantize],
-        cwd=modelfile.parent,
-        env=client,
-        capture_output=True,
-        text=True,
-    )
+    client = {**os.environ, **environment(box), "OLLAMA_HOST": f"127.0.0.1:{box.port}", "HOME": "/"}
+    own(paths.MODELS, pwd.getpwnam(USER).pw_uid)
+    try:
+        done = subprocess.run(
+            [str(BINARY), "create", box.model, "-f", str(modelfile), *quantize],
+            cwd=modelfile.parent,
+            env=client,
+            user=USER,
+            group=USER,
+            extra_groups=[],
+            capture_output=True,
+            text=True,
+        )
+    finally:
+        own(paths.MODELS, 0)
     if done.returncode or not manifest(box.model).is_file():
         raise EngineError(f"import: {' '.join(done.stderr.split())[-400:]}")
+    return manifest(box.model).read_bytes()
+
+
+def own(path: Path, user: int) -> None:
+    """Give a folder with all that is in it to a user, who alone may change it; raises EngineError.
+
+    From the top: what a folder holds can no longer be exchanged once the folder has changed hands.
+    """
+    os.chown(path, user, 0, follow_symlinks=False)
+    mode = path.lstat().st_mode
+    if stat.S_ISDIR(mode):
+        path.chmod(0o755)
+        for entry in path.iterdir():
+            own(entry, user)
+    elif stat.S_ISREG(mode):
+        path.chmod(0o644)
+    else:
+        raise EngineError(f"{path}: neither a file nor a folder")

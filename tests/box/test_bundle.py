@@ -6,13 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import disk
+import engine
 import pytest
 
 from fleet import box_config, names
 from tests.box import world
 
 UNITS = sorted((box_config.BUNDLE / "units").glob("*.service"))
-MOST_EXPOSED = {"fleet-agent.service": 4.0, "fleet-engine.service": 4.0, "fleet-boot.service": 5.0}
+# The boot mounts for everybody, and changes its user so that the engine's own client does not import as root.
+MOST_EXPOSED = {"fleet-agent.service": 4.0, "fleet-engine.service": 2.0, "fleet-boot.service": 5.2}
 
 
 def rendered() -> str:
@@ -105,6 +108,14 @@ def test_gate_is_shut_at_every_start_of_the_machine_before_the_network() -> None
     ):
         assert line in lines
     assert "\nsystemctl enable fleet-gate.service " in rendered()
+
+
+def test_engine_may_write_the_model_store_alone_wherever_the_boot_puts_it() -> None:
+    unit = box_config.BUNDLE / "units" / "fleet-engine.service"
+    models = [mount / "fleet" / "models" for mount in (disk.IMAGE_MOUNT, disk.OWN_MOUNT)]
+    assert words(unit, "ReadWritePaths") == {f"-{path}" for path in models}
+    assert words(unit, "User") == {engine.USER}
+    assert f" {engine.USER}\n" in rendered()
 
 
 @pytest.mark.parametrize(("unit", "most"), MOST_EXPOSED.items())

@@ -174,7 +174,7 @@ def test_public_callers_face_a_public_balancer_and_groups_are_callers_too(other_
     ingress = read(other_assembly)["network"]["Resources"]["BalancerGroup"]["Properties"]["SecurityGroupIngress"]
     assert [without(rule, "Description") for rule in ingress] == [
         {"SourceSecurityGroupId": "sg-0a1b2c3d", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},
-        {"CidrIp": "0.0.0.0/0", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},
+        {"CidrIp": "203.0.113.0/24", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},
     ]
     balancer = properties(read(other_assembly)["group"], "AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert balancer["Scheme"] == "internet-facing"

@@ -123,9 +123,17 @@ def test_a_stolen_box_role_cannot_launch_flip_invoke_or_pass(may: Ask, box: str,
     assert not may(box, action, resource)
 
 
-def test_the_whole_internet_among_the_callers_needs_allow_public() -> None:
+def test_a_public_caller_needs_allow_public_and_the_whole_internet_is_none() -> None:
     raw = json.loads(CDK_JSON.read_text())["context"]["fleet"]
-    raw["network"] = {"callers": ["0.0.0.0/0"]}
-    with pytest.raises(SettingsError, match="allow_public"):
-        validation.check(raw)
-    assert validation.check({**raw, "network": {"callers": ["0.0.0.0/0"], "allow_public": True}}).network.allow_public
+    for callers, allow_public, refused in (
+        (["203.0.113.0/24"], False, "allow_public"),
+        (["203.0.113.0/24"], True, ""),
+        (["0.0.0.0/0"], True, "in the clear"),
+        (["0.0.0.0/1", "128.0.0.0/1"], True, "in the clear"),
+    ):
+        network = {"callers": callers, "allow_public": allow_public}
+        if refused:
+            with pytest.raises(SettingsError, match=refused):
+                validation.check({**raw, "network": network})
+        else:
+            assert validation.check({**raw, "network": network}).network.allow_public

@@ -28,6 +28,13 @@ for shared in "$checkout" "$scenario"; do
   mkdir -p "$root$shared"
   mount --bind "$shared" "$root$shared"
 done
+# the stand-ins and their Python, wherever they lie, are there for every user, as an engine's files are
+for parent in "$checkout" "$(readlink -f "$python")"; do
+  while [ "$parent" != / ]; do
+    parent=$(dirname "$parent")
+    chmod o+x "$root$parent"
+  done
+done
 cp -a "$scenario/bin/." "$root/usr/local/bin/"
 [ ! -d "$scenario/opt" ] || cp -a "$scenario/opt/." "$root/opt/"
 # this start of the machine, which a test can change

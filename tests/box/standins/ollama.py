@@ -3,12 +3,16 @@
     ollama.py serve                      reads OLLAMA_HOST, OLLAMA_MODELS, OLLAMA_CONTEXT_LENGTH
     ollama.py create NAME -f Modelfile   imports the GGUF that FROM names; with --quantize KIND it becomes another file
 
+As in the real one, whoever reaches the port may change the store: /api/create, /api/copy, /api/delete, /api/pull; and
+it is the server that writes it, also for the client's `create`, which sends the file's path where the real one sends
+its bytes.
 With OLLAMA_NUM_PARALLEL=1 one request runs at a time. The options `pace_seconds` (per token) and `prompt_seconds` of
 a request, which a real engine ignores, play a big model's time; a file sets that of all other requests. A blob whose
 size is wrong does not load.
 """
 
 import hashlib
+import http.client
 import http.server
 import json
 import os
@@ -25,6 +29,7 @@ VERSION = "0.0.1"
 MODELS = Path(os.environ.get("OLLAMA_MODELS", "/nowhere"))
 PROMPT_SECONDS = Path("/opt/standin/prompt_seconds")
 MODEL_LAYER = "application/vnd.ollama.image.model"
+SYSTEM_LAYER = "application/vnd.ollama.image.system"
 
 
 def manifest_path(model: str) -> Path:
@@ -45,11 +50,45 @@ def create(model: str, modelfile: Path, quantize: str = "") -> None:
     """Import. Quantizing is a stand-in: the same weights, with the kind written behind them."""
     lines = dict(line.split(maxsplit=1) for line in modelfile.read_text().splitlines() if line.strip())
     weights = (modelfile.parent / lines["FROM"].strip()).read_bytes()
-    layer = add_blob(weights + quantize.encode(), MODEL_LAYER)
+    layers = [add_blob(weights + quantize.encode(), MODEL_LAYER)]
+    if "SYSTEM" in lines:
+        layers.append(add_blob(lines["SYSTEM"].encode(), SYSTEM_LAYER))
+    write_manifest(model, layers)
+
+
+def write_manifest(model: str, layers: list[dict[str, Any]]) -> None:
     config = add_blob(b'{"model_format":"gguf"}', "application/vnd.docker.container.image.v1+json")
     path = manifest_path(model)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"schemaVersion": 2, "config": config, "layers": [layer]}))
+    path.write_text(json.dumps({"schemaVersion": 2, "config": config, "layers": layers}))
+
+
+def administer(path: str, asked: dict[str, Any]) -> None:
+    """What any caller may ask of the store."""
+    if path == "/api/create" and "modelfile" in asked:
+        create(asked["model"], Path(asked["modelfile"]), asked["quantize"])
+    elif path == "/api/create":
+        layers = json.loads(manifest_path(asked["from"]).read_bytes())["layers"]
+        write_manifest(asked["model"], [*layers, add_blob(asked["system"].encode(), SYSTEM_LAYER)])
+    elif path == "/api/copy":
+        layers = json.loads(manifest_path(asked["source"]).read_bytes())["layers"]
+        write_manifest(asked["destination"], layers)
+    elif path == "/api/pull":
+        add_blob(b"of some registry", MODEL_LAYER)
+    elif path == "/api/delete":
+        manifest_path(asked["model"]).unlink()
+    else:
+        raise FileNotFoundError("not found")
+
+
+def client(model: str, modelfile: str, quantize: str) -> None:
+    """`ollama create`: the server does the work."""
+    connection = http.client.HTTPConnection(os.environ["OLLAMA_HOST"], timeout=60)
+    body = {"model": model, "modelfile": str(Path(modelfile).resolve()), "quantize": quantize}
+    connection.request("POST", "/api/create", json.dumps(body))
+    answer = connection.getresponse()
+    if answer.status != 200:
+        sys.exit(f"Error: {answer.read().decode()}")
 
 
 class Runner:
@@ -112,12 +151,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.answer(200, {"version": os.environ.get("STANDIN_VERSION", VERSION)})
         if self.path == "/api/ps":
             return self.answer(200, {"models": list(RUNNER.loaded.values())})
+        if self.path == "/api/tags":
+            (MODELS / "manifests").mkdir(
+                parents=True, exist_ok=True
+            )  # as the real one: a store without it is written to
+            found = (MODELS / "manifests").rglob("*")
+            return self.answer(200, {"models": [{"name": f"{p.parent.name}:{p.name}"} for p in found if p.is_file()]})
         return self.answer(404, {"error": "not found"})
 
     def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         if self.path != "/api/generate":
-            return self.answer(404, {"error": "not found"})
+            try:
+                administer(self.path, asked)
+            except OSError as error:
+                return self.answer(404 if isinstance(error, FileNotFoundError) else 500, {"error": str(error)})
+            return self.answer(200, {"status": "success"})
         model, options = asked["model"], asked.get("options", {})
         if not manifest_path(model).is_file():
             return self.answer(404, {"error": f"model '{model}' not found"})
@@ -133,6 +182,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 return self.stream(model, asked["prompt"], wanted, pace)
             text = RUNNER.tokens(asked["prompt"], wanted)
         return self.answer(200, {"model": model, "response": text, "done": True, "eval_count": wanted})
+
+    def do_DELETE(self) -> None:
+        self.do_POST()
 
     def read_prompt(self, seconds: float) -> bool:
         """A long prompt's time; False once the caller is gone, which ends a request in the real engine too."""
@@ -180,10 +232,23 @@ class Server(http.server.ThreadingHTTPServer):
         """A caller that went away."""
 
 
+def start() -> None:
+    """What the real one writes before it listens: a key pair at home, and its store where there is none."""
+    key = Path(os.environ["HOME"]) / ".ollama" / "id_ed25519"
+    key.parent.mkdir(parents=True, exist_ok=True)
+    key.touch()
+    (MODELS / "blobs").mkdir(parents=True, exist_ok=True)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
+        start()
         Server(("::", int(os.environ["OLLAMA_HOST"].rsplit(":", 1)[1])), Handler).serve_forever()
     elif sys.argv[1] == "create":
-        create(sys.argv[2], Path(sys.argv[4]), sys.argv[6] if sys.argv[5:6] == ["--quantize"] else "")
+        quantize = sys.argv[6] if sys.argv[5:6] == ["--quantize"] else ""
+        # without a server (the tests fill caches so) it is one process
+        client(sys.argv[2], sys.argv[4], quantize) if "OLLAMA_HOST" in os.environ else create(
+            sys.argv[2], Path(sys.argv[4]), quantize
+        )
     else:
         sys.exit(f"usage: {shutil.which(sys.argv[0])} serve | create NAME -f Modelfile [--quantize KIND]")

@@ -1,4 +1,6 @@
-"""Stand-in for systemd: runs the units' own commands in their order inside a test's box. Nothing of a unit's sandbox.
+"""Stand-in for systemd: runs the units' own commands in their order inside a test's box.
+
+Of a unit's sandbox: nothing, but for a unit with a user of its own (see `sandbox`), and there all but "+" commands.
 
 It is process 1 of the box. Honoured: Type oneshot and simple, Requires, OnFailure, ExecStartPre, ExecStart, Restart,
 RestartSec, RemainAfterExit, Environment, EnvironmentFile, the three directories, TimeoutStopSec. Verbs beyond
@@ -111,6 +113,10 @@ class Unit:
 
     def spawn(self, command: str) -> "subprocess.Popen[bytes]":
         words = shlex.split(command.lstrip(PREFIXES))
+        if "+" not in command[: len(command) - len(command.lstrip(PREFIXES))]:
+            import sandbox  # beside this file, which tests import from elsewhere
+
+            words = sandbox.command(self.values, words)
         return subprocess.Popen(
             words,
             env=self.environment(),
