@@ -6,6 +6,7 @@ from typing import Any
 
 import jinja2
 
+from fleet import names
 from fleet.settings import Settings
 
 BUNDLE = Path(__file__).parent.parent / "assets" / "bootstrap"  # travels as a zip; links are followed
@@ -65,6 +66,8 @@ def user_data(config: dict[str, Any], *, bundle_bucket: str, bundle_key: str) ->
     )
     return environment.get_template("user_data.sh.j2").render(
         fleet=config["fleet"],
+        group=names.group(config["fleet"]),
+        launch_hook=names.LAUNCH_HOOK,
         region=config["region"],
         box_json=json.dumps(config, indent=1, sort_keys=True),
         bundle_bucket=bundle_bucket,

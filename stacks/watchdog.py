@@ -12,7 +12,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 
 from fleet import names
 from fleet.settings import Settings
-from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS
+from lambdas.watchdog.signals import BOX_EVENTS, ENDING, GROUP_EVENTS, STATE_EVENT
 from stacks.clock import patience_clock
 from stacks.grants import GROUP_ARN_WILDCARD
 from stacks.group import GroupStack
@@ -134,6 +134,7 @@ class WatchdogStack(Room):
                 "autoscaling:ResumeProcesses",
                 "autoscaling:StartInstanceRefresh",
                 "autoscaling:CancelInstanceRefresh",
+                "autoscaling:CompleteLifecycleAction",
                 "autoscaling:TerminateInstanceInAutoScalingGroup",
                 on=self._group.group_arn,
                 because=GROUP_ARN_WILDCARD,
@@ -161,6 +162,9 @@ class WatchdogStack(Room):
             ),
             # These name an instance and no group: the function looks whether it is one of ours.
             "SpotNotice": events.EventPattern(source=["aws.ec2"], detail_type=list(BOX_EVENTS)),
+            "BoxEnded": events.EventPattern(
+                source=["aws.ec2"], detail_type=[STATE_EVENT], detail={"state": list(ENDING)}
+            ),
             "GroupChanged": events.EventPattern(
                 source=["aws.autoscaling"], detail_type=list(GROUP_EVENTS), detail={"AutoScalingGroupName": [group]}
             ),

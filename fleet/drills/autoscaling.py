@@ -13,7 +13,8 @@ from fleet.drills.market import Purchase
 from fleet.drills.refresh import Refreshes
 from fleet.drills.world import SimulatedBox, World, draw
 from fleet.settings import Settings
-from lambdas.watchdog.cloud import Box, Group, RefreshActiveError
+from lambdas.watchdog.cloud import Box, BusyError, GoneError, Group, RefreshActiveError
+from lambdas.watchdog.world import HELD
 
 
 class AutoScalingGroup:
@@ -77,8 +78,17 @@ class AutoScalingGroup:
         if process == "Launch":
             self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
+    def abandon(self, box_id: str) -> None:
+        """CompleteLifecycleAction ABANDON on the launch hook."""
+        box = self.boxes.get(box_id)
+        if box is None or box.lifecycle != HELD:
+            raise GoneError(f"CompleteLifecycleAction: no active Lifecycle Action of {box_id}")
+        self._give_hook_back(box, "launch abandoned: by the watchdog", "ended by the watchdog")
+
     def end_member(self, box: SimulatedBox) -> None:
         """TerminateInstanceInAutoScalingGroup without decrement."""
+        if box.lifecycle == HELD and not self._world.behaviour.terminates_held:
+            raise BusyError(f"TerminateInstanceInAutoScalingGroup: {box.id} is in {HELD}")
         self._terminate(box, "ended by the watchdog")
         self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
@@ -110,13 +120,16 @@ class AutoScalingGroup:
 
     def box_changed(self, box: SimulatedBox) -> None:
         """The balancer's verdict on a member: the launch hook is completed once it is healthy."""
-        if box.healthy and box.lifecycle == "Pending:Wait":
+        if box.healthy and box.lifecycle == HELD:
             self._world.clock.after(draw(self._lags, self._world.behaviour.hook_poll), self._into_service, box)
 
     def box_gone(self, box: SimulatedBox) -> None:
+        """EC2 has ended it. While its launch hook holds a box nobody looks, and it keeps its place."""
+        if box.lifecycle == HELD and not self._world.behaviour.judges_held:
+            return
+        box.lifecycle, self._snapshot = "Terminated", None
         if self.boxes.pop(box.id, None) is None:
             return
-        self._snapshot = None
         self._wrong_kind.discard(box.id)
         self._publish("EC2 Instance Terminate Successful", EC2InstanceId=box.id)
         self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
@@ -124,17 +137,27 @@ class AutoScalingGroup:
 
     def boot_failed(self, box: SimulatedBox) -> None:
         """The box abandons its own launch."""
-        if box.lifecycle in ("Pending", "Pending:Wait"):
-            self._launch_unsuccessful(
-                box.purchase, box.pool.label, "launch abandoned: boot failed", box.launched_at, box.id
-            )
-        self._ec2.end(box, "boot failed")
+        if box.lifecycle in ("Pending", HELD):
+            self._give_hook_back(box, "launch abandoned: boot failed", "boot failed")
+        else:
+            self._ec2.end(box, "boot failed")
 
     def _gives_up_boot(self, box: SimulatedBox) -> None:
         """A box that hears its notice while it boots hands the launch hook back; the group ends it at once."""
-        if box.lifecycle == "Pending:Wait":
-            self._launch_unsuccessful(box.purchase, box.pool.label, "launch abandoned: notice", box.launched_at, box.id)
-            self._ec2.end(box, "reclaim")
+        if box.lifecycle == HELD and box.ended_at is None:
+            self._give_hook_back(box, "launch abandoned: notice", "reclaim")
+
+    def _give_hook_back(self, box: SimulatedBox, told: str, why: str) -> None:
+        """The launch is abandoned: the group ends the box, or learns that it has ended."""
+        self._launch_unsuccessful(box.purchase, box.pool.label, told, box.launched_at, box.id)
+        box.lifecycle = "Terminating"
+        self._end(box, why)
+
+    def _end(self, box: SimulatedBox, why: str) -> None:
+        if box.ended_at is None:
+            self._ec2.end(box, why)
+        else:
+            self.box_gone(box)
 
     def wedged(self, box: SimulatedBox) -> None:
         """The balancer finds a member unhealthy; the group acts once its own grace is over."""
@@ -145,7 +168,7 @@ class AutoScalingGroup:
     # --- launching ---------------------------------------------------------------------------------------------
 
     def _replacing(self, box: SimulatedBox) -> bool:
-        if box.at_risk and self._world.behaviour.capacity_rebalancing:
+        if box.at_risk and self._world.behaviour.capacity_rebalancing and box.lifecycle == "InService":
             return True
         if (refresh := self.refreshes.active) and box.id in refresh.old:
             return True
@@ -216,7 +239,7 @@ class AutoScalingGroup:
             return
         behaviour = self._world.behaviour
         if behaviour.launch_hook:
-            box.lifecycle, self._snapshot = "Pending:Wait", None
+            box.lifecycle, self._snapshot = HELD, None
             self._publish(
                 "EC2 Instance-launch Lifecycle Action",
                 EC2InstanceId=box.id,
@@ -225,17 +248,15 @@ class AutoScalingGroup:
             )
             self._world.clock.after(self._settings.boot.hook_heartbeat_seconds, self._hook_expires, box)
         else:
-            box.lifecycle = "Pending:Wait"
+            box.lifecycle = HELD
             self._into_service(box)
 
     def _hook_expires(self, box: SimulatedBox) -> None:
-        if box.lifecycle == "Pending:Wait":
-            why = "launch abandoned: heartbeat timeout"
-            self._launch_unsuccessful(box.purchase, box.pool.label, why, box.launched_at, box.id)
-            self._ec2.end(box, "launch hook expired")
+        if box.lifecycle == HELD:
+            self._give_hook_back(box, "launch abandoned: heartbeat timeout", "launch hook expired")
 
     def _into_service(self, box: SimulatedBox) -> None:
-        if box.lifecycle != "Pending:Wait":
+        if box.lifecycle != HELD or box.ended_at is not None:
             return
         clock = self._world.clock
         box.lifecycle, box.in_service_at, self._snapshot = "InService", clock.now, None
@@ -282,7 +303,7 @@ class AutoScalingGroup:
         held = box.lifecycle != "InService"
         box.lifecycle, self._snapshot = "Terminating:Wait", None
         self._ec2.on_unserving(box, why)
-        self._world.clock.after(0.0 if held else self.termination_seconds, self._ec2.end, box, why)
+        self._world.clock.after(0.0 if held else self.termination_seconds, self._end, box, why)
 
     @property
     def termination_seconds(self) -> float:

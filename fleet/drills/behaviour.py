@@ -20,6 +20,8 @@ class Boots:
     stuck_share: float = 0.0  # boots that never end: the hook's heartbeat ends them
     failed_share: float = 0.0  # boots that give up halfway and abandon their launch
     failed_first: int = 0  # this many first boots give up: a boot loop
+    dies_first: int = 0  # this many first boxes power off in their user data, and give no hook back
+    dies_after: float = 30.0  # kernel to that
     cold_first: bool = False  # the first boot builds the model store: 941 s measured
     cold_kernel_to_serving: float = 941.0
 
@@ -87,6 +89,8 @@ class Behaviour:
     takes_first: str = "random"  # which of several boxes a shrinking pool takes: oldest, newest, random
 
     launch_hook: bool = True  # False: a box is InService as soon as it runs
+    judges_held: bool = False  # True: the group sees by itself that a box has died which its launch hook holds
+    terminates_held: bool = False  # True: TerminateInstanceInAutoScalingGroup takes such a box
     running_after: Range = (8, 8)  # launch to running; the swap of 16 July took 8.7 s
     hook_poll: Range = (1, 10)  # the box asks the balancer about itself
     warmup_seconds: float = 60  # default instance warm-up: in service to counted

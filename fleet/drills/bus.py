@@ -7,11 +7,11 @@ from typing import Any
 from fleet.drills.payloads import Payload
 from fleet.drills.world import World, draw
 from lambdas.watchdog.cloud import CloudError
-from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS
+from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS, STATE_EVENT
 
 Record = dict[str, Any]
 Build = Callable[[int, float, str], Payload]
-RULES = {"CloudWatch Alarm State Change", *GROUP_EVENTS, *BOX_EVENTS}
+RULES = {"CloudWatch Alarm State Change", *GROUP_EVENTS, *BOX_EVENTS, STATE_EVENT}
 Handle = Callable[[Payload, datetime], Record | None]
 
 
@@ -20,7 +20,7 @@ class Bus:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._fate = world.stream("bus")
+        self._fates = {True: world.stream("bus of ends"), False: world.stream("bus")}
         self._numbers = 0
         self.handle: Handle | None = None
         self.failures = 0  # invocations that were given up
@@ -31,12 +31,13 @@ class Bus:
             return
         events, clock = self._world.behaviour.events, self._world.clock
         self._numbers += 1
-        lost, doubled, late = self._fate.random(), self._fate.random(), self._fate.random()
-        delay, again = draw(self._fate, events.delay), draw(self._fate, events.doubled_after)
+        fate = self._fates[detail_type == STATE_EVENT]  # one event more must not change the luck of all others
+        lost, doubled, late = fate.random(), fate.random(), fate.random()
+        delay, again = draw(fate, events.delay), draw(fate, events.doubled_after)
         if lost < events.lost_share:
             return
         if late < events.late_share:
-            delay += draw(self._fate, events.late_by)
+            delay += draw(fate, events.late_by)
         payload = build(self._numbers, clock.now, detail_type)
         clock.after(delay, self.invoke, payload, clock.now)
         if doubled < events.doubled_share:

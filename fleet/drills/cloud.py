@@ -183,11 +183,16 @@ class SimulatedCloud:
 
     def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
         self._fault("instances")
-        boxes, now = self.ec2.running, self.clock.now
+        boxes, now = {**self.autoscaling.boxes, **self.ec2.running}, self.clock.now
         return {
-            i: Instance(utc(boxes[i].launched_at), boxes[i].purchase == "spot", boot_tag(boxes[i], now))
+            i: Instance(
+                utc(box.launched_at),
+                box.purchase == "spot",
+                boot_tag(box, now),
+                "terminated" if box.ended_at else "running",
+            )
             for i in ids
-            if i in boxes
+            if (box := boxes.get(i))
         }
 
     def target_health(self) -> dict[str, str]:
@@ -248,6 +253,11 @@ class SimulatedCloud:
         self._fault("cancel_refresh")
         self.autoscaling.refreshes.cancel()
         self._fault("cancel_refresh", after=True)
+
+    def abandon(self, box_id: str) -> None:
+        self._fault("abandon")
+        self.autoscaling.abandon(box_id)
+        self._fault("abandon", after=True)
 
     def end_box(self, box_id: str) -> None:
         self._fault("end_box")

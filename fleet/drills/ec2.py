@@ -7,6 +7,7 @@ from fleet import names
 from fleet.drills import payloads
 from fleet.drills.market import PLENTY, Market, MarketPool, Purchase, Step
 from fleet.drills.world import SimulatedBox, World, draw
+from lambdas.watchdog.signals import ENDING, STATE_EVENT
 
 
 class Ec2:
@@ -143,7 +144,9 @@ class Ec2:
             drawn, box.warm = boots.cold_kernel_to_serving, False
         seconds = drawn * boots.factor
         box.registered_at = kernel + draw(stream, self._world.behaviour.register_after_kernel)
-        if number <= boots.failed_first or fate < boots.failed_share:
+        if number <= boots.dies_first:
+            clock.at(kernel + boots.dies_after, self.end, box, "user data failed")
+        elif number <= boots.failed_first or fate < boots.failed_share:
             clock.at(kernel + seconds * 0.9, self._boot_failed, box)
         elif fate >= boots.failed_share + boots.stuck_share:
             self.on_boot(box, box.registered_at, kernel + seconds)
@@ -195,10 +198,13 @@ class Ec2:
         """Billing ends."""
         if box.ended_at is not None:
             return
-        box.ended_at, box.lifecycle = self._world.clock.now, "Terminated"
+        box.ended_at = self._world.clock.now
         del self.running[box.id]
         self.on_unserving(box, why)
         self._world.log("box.ended", box=box.id, why=why)
+        self._world.publish(
+            STATE_EVENT, lambda number, at, kind: payloads.ec2(number, at, self._region, kind, box.id, state=ENDING[0])
+        )
         self.on_gone(box)
 
 

@@ -211,17 +211,31 @@ def set_desired_capacity(_original: Any, group: Any, new_capacity: int | None) -
 
 @extend(models.AutoScalingBackend, "terminate_instance")
 def terminate_instance(original: Any, backend: Any, instance_id: str, should_decrement: bool) -> Any:
-    """A box that no group has (any more) is a ValidationError."""
-    if not any(state.instance.id == instance_id for group in all_groups() for state in group.instance_states):
-        raise ValidationError(f"Instance Id not found - No managed instance found for instance ID: {instance_id}")
+    """A box that no group has (any more), or that its launch hook holds, is a ValidationError."""
+    try:
+        state = find_state(instance_id)
+    except KeyError:
+        raise ValidationError(
+            f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
+        ) from None
+    if held(state):
+        raise ValidationError(f"The instance {instance_id} is in {state.lifecycle_state} and cannot be terminated")
     return original(backend, instance_id, should_decrement)
+
+
+def held(state: Any) -> bool:
+    """Whether a launch hook of its group holds the box."""
+    group = state.auto_scaling_group
+    hooks = group.autoscaling_backend.describe_lifecycle_hooks(group.name)
+    launching = any(hook.lifecycle_transition == "autoscaling:EC2_INSTANCE_LAUNCHING" for hook in hooks)
+    return bool(launching and state.lifecycle_state == "Pending:Wait")
 
 
 @extend(models.AutoScalingBackend, "notify_terminate_instances")
 def notify_terminate_instances(_original: Any, backend: Any, instance_ids: list[str]) -> None:
-    """A box that is gone (reclaimed, ended by hand) is replaced, if the market sells one."""
+    """A box that is gone (reclaimed, ended by hand) is replaced, if the market sells one; one that is held stays."""
     for group in backend.autoscaling_groups.values():
-        left = [state for state in group.instance_states if state.instance.id not in instance_ids]
+        left = [state for state in group.instance_states if state.instance.id not in instance_ids or held(state)]
         if len(left) < len(group.instance_states):
             group.instance_states = left
             group.set_desired_capacity(group.desired_capacity)

@@ -28,18 +28,20 @@ def _group(call: Call) -> Any:
 def complete_lifecycle_action(call: Call) -> None:
     """CONTINUE puts a held box into service, ABANDON ends it."""
     group = _group(call)
+    hooks = {hook.name for hook in group.autoscaling_backend.describe_lifecycle_hooks(group.name)}
     held = [
         state
         for state in group.instance_states
         if state.instance.id == call.parameters.get("InstanceId") and state.lifecycle_state.endswith(":Wait")
     ]
-    if not held:
+    if not held or call.parameters["LifecycleHookName"] not in hooks:
         raise ApiError(
             "ValidationError", f"No active Lifecycle Action found with instance ID {call.parameters.get('InstanceId')}"
         )
     if call.parameters["LifecycleActionResult"] == "CONTINUE" and held[0].lifecycle_state == "Pending:Wait":
         held[0].lifecycle_state = "InService"
     else:
+        held[0].lifecycle_state = "Terminating"
         group.autoscaling_backend.terminate_instance(held[0].instance.id, False)
 
 

@@ -11,17 +11,15 @@ from fleet.settings import Settings
 from lambdas.watchdog import mail
 from lambdas.watchdog.cloud import Cloud, CloudError, GoneError, RefreshActiveError
 from lambdas.watchdog.decision import Action, Decision
-from lambdas.watchdog.state import Kind, State
+from lambdas.watchdog.state import MOVES_LEVERS, Kind, State
 from lambdas.watchdog.world import World
-
-MOVES_LEVERS = frozenset(Kind) - {Kind.BOOT_LOOP, Kind.DRY}
 
 
 def act(
     decision: Decision, state: State | None, world: World, cloud: Cloud, settings: Settings, now: datetime
 ) -> State | None:
     """Carry out one decision; the state as it then stands. Raises CloudError, for a problem decided on as well."""
-    if decision.state and decision.action is not Action.FINISH:
+    if decision.state and decision.state != state:
         cloud.put_state(decision.state.dumps())
     state = decision.state or state
     if state and state.unfinished and not decision.leaves_state:
@@ -32,7 +30,7 @@ def act(
     if decision.action is Action.PROBE:
         cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
     for box in decision.end_boxes:
-        _unless_gone(cloud.end_box, box)
+        _end_held(cloud, box)
     if decision.suspend_rebalance:
         cloud.suspend("AZRebalance")
     if decision.wake_at:
@@ -64,8 +62,6 @@ def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: S
             cloud.put_lever(expected)
         if group.on_demand_percentage != expected:
             _flip(state, kind, world, cloud, settings, now)
-        for box in world.hung_spot(settings, now) if expected == 100 else ():
-            _unless_gone(cloud.end_box, box)
         if _roll_to_end(state, cloud):
             _unless_gone(cloud.cancel_refresh)
         if not state.rearm_from:
@@ -97,6 +93,15 @@ def _roll_to_end(state: State, cloud: Cloud) -> bool:
     """Whether a roll of ours outlived its re-arm."""
     over = state.refresh_id is not None and state.rearm_from is None
     return over and any(refresh.active and refresh.id == state.refresh_id for refresh in cloud.refreshes())
+
+
+def _end_held(cloud: Cloud, box: str) -> None:
+    """By its launch hook; ending a box in Pending:Wait by name is documented nowhere, so only where no hook answers."""
+    try:
+        cloud.abandon(box)
+    except GoneError:
+        if World(group=cloud.group()).holds(box):
+            _unless_gone(cloud.end_box, box)
 
 
 def _unless_gone(call: Callable[..., None], *args: str) -> None:

@@ -59,6 +59,7 @@ KINDS: dict[str, type[CloudError]] = {
 VALIDATION_WORDS = {
     "not authorized": DeniedError,
     "active instance refresh": RefreshActiveError,
+    "lifecycle action": GoneError,
     "not found": GoneError,
     "does not exist": GoneError,
 }
@@ -170,6 +171,14 @@ class AwsCloud:
     def cancel_refresh(self) -> None:
         self._on_group("cancel_instance_refresh")
 
+    def abandon(self, box_id: str) -> None:
+        self._on_group(
+            "complete_lifecycle_action",
+            LifecycleHookName=names.LAUNCH_HOOK,
+            InstanceId=box_id,
+            LifecycleActionResult="ABANDON",
+        )
+
     def end_box(self, box_id: str) -> None:
         self._call(
             "autoscaling",
@@ -263,7 +272,7 @@ def _instance(raw: dict[str, Any]) -> Instance:
     tags = {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
     boot = tags.get(names.TAG_BOOT)  # the box's own word: either of two, or none
     known = boot if boot in (names.BOOT_WARM, names.BOOT_COLD) else None
-    return Instance(raw["LaunchTime"], raw.get("InstanceLifecycle") == "spot", known)
+    return Instance(raw["LaunchTime"], raw.get("InstanceLifecycle") == "spot", known, raw["State"]["Name"])
 
 
 def _by_id_alone(template: dict[str, Any]) -> dict[str, Any]:

@@ -71,6 +71,12 @@ class Instance:
     launched_at: datetime
     spot: bool
     boot: str | None  # the box's own tag: names.BOOT_WARM, names.BOOT_COLD or not yet known
+    state: str = "running"  # EC2's own word
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over, or about to be: a group that has not seen it serve counts it all the same."""
+        return self.state in {"shutting-down", "terminated", "stopping", "stopped"}
 
 
 @dataclass(frozen=True)
@@ -153,6 +159,12 @@ class Cloud(Protocol):
 
     def cancel_refresh(self) -> None:
         """Cancel the active refresh; GoneError if there is none."""
+
+    def abandon(self, box_id: str) -> None:
+        """CompleteLifecycleAction: give the launch hook of a held box back, so that the group ends and replaces it.
+
+        GoneError if no hook holds it any more.
+        """
 
     def end_box(self, box_id: str) -> None:
         """TerminateInstanceInAutoScalingGroup without decrement: the group replaces it. GoneError if it is gone."""

@@ -10,7 +10,7 @@ from lambdas.watchdog import policy, rearm
 from lambdas.watchdog.cloud import Cloud, CloudError
 from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import Mode, State, loads
-from lambdas.watchdog.world import World
+from lambdas.watchdog.world import HELD, World
 
 MARKET_EVENTS = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.REBALANCE, Wake.TERMINATED, Wake.PATIENCE}
 
@@ -22,6 +22,7 @@ class Need(Flag):
     ALARM = auto()
     GROUP = auto()
     BOXES = auto()  # instances and target health
+    HELD = auto()  # the same of those that their launch hook holds, if there are any
     DEPLOY = auto()
     REFRESHES = auto()
     GUARDS = ALARM | GROUP | BOXES | DEPLOY
@@ -42,9 +43,10 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
             return state, world
     if Need.GROUP in needs:
         world = replace(world, group=cloud.group())
-    if Need.BOXES in needs:
-        if ids := tuple(box.id for box in world.alive):
-            world = replace(world, instances=cloud.instances(ids))
+    ids = tuple(box.id for box in world.alive if Need.BOXES in needs or (Need.HELD in needs and box.lifecycle == HELD))
+    if ids:
+        world = replace(world, instances=cloud.instances(ids))
+    if ids or Need.BOXES in needs:
         world = replace(world, health=cloud.target_health())
     if Need.DEPLOY in needs:
         world = _with_deploy(world, cloud)
@@ -101,10 +103,10 @@ def _needs(signal: Signal, state: State) -> Need:
         case Wake.ALARM_LIT:
             return Need.GUARDS if state.armed else Need.NOTHING
         case Wake.SCAN:
-            return Need.GROUP if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
+            return Need.GROUP | Need.HELD if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
         case Wake.ALARM_OK | Wake.LAUNCHED | Wake.TERMINATED | Wake.REFRESH_ENDED:
             return Need.GROUP | Need.BOXES | Need.DEPLOY | Need.REFRESHES if state.rearm_from else Need.NOTHING
-        case Wake.LAUNCH_FAILED | Wake.INTERRUPTION | Wake.REBALANCE:
+        case Wake.LAUNCH_FAILED | Wake.INTERRUPTION | Wake.REBALANCE | Wake.BOX_ENDED:
             return Need.GROUP
         case Wake.PIN | Wake.ARM:
             return Need.GROUP | Need.BOXES | Need.DEPLOY

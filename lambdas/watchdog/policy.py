@@ -13,7 +13,7 @@ from lambdas.watchdog import bridge, rearm
 from lambdas.watchdog.cloud import Alarm
 from lambdas.watchdog.decision import Action, Decision, recorded, seconds, transition
 from lambdas.watchdog.signals import Signal, Wake
-from lambdas.watchdog.state import HOURS_OF_A_DAY, Kind, Mode, State, Transition
+from lambdas.watchdog.state import HOURS_OF_A_DAY, MOVES_LEVERS, Kind, Mode, State, Transition
 from lambdas.watchdog.world import World
 
 NO_ALARM = "the alarm does not exist, so nothing wakes the watchdog: deploy again"
@@ -23,6 +23,10 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
     """One decision, at a whole second; `state` is None only for a signal that is ignored."""
     if state is None:
         return Decision(Action.IGNORED, signal.detail)
+    return _ending_held(_decide_known(signal, world, state, settings, now), signal, world, state, settings, now)
+
+
+def _decide_known(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
     if state.unfinished:
         return _finish(state.unfinished, signal, world, state, settings, now)
     if settings.policy == "bridge":
@@ -59,8 +63,8 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
             return _launch_failed(signal, world, state, settings, now)
         case Wake.ALARM_OK | Wake.TERMINATED | Wake.REFRESH_ENDED:
             return rearm.advance(world, state, settings, now) or recorded(signal)
-        case Wake.INTERRUPTION | Wake.REBALANCE:
-            return _noticed(signal, world, state)
+        case Wake.INTERRUPTION | Wake.REBALANCE | Wake.BOX_ENDED:
+            return _of_a_box(signal, world, state)
         case Wake.PATIENCE:
             return Decision(Action.NOTHING, "no drought")
         case Wake.PIN:
@@ -73,6 +77,27 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
             return Decision(Action.IGNORED, signal.detail)
         case _:
             assert_never(signal.wake)
+
+
+def _ending_held(
+    decision: Decision, signal: Signal, world: World, state: State, settings: Settings, now: datetime
+) -> Decision:
+    """The decision, and what the launch hook holds for nothing: a box that has ended, or soon will; a hung one."""
+    if decision.action is Action.IGNORED or decision.leaves_state:
+        return decision
+    after = decision.state or state
+    finishes = decision.action is Action.FINISH  # the signal's own box is then looked at after it
+    moves = finishes or decision.kind in MOVES_LEVERS
+    hung = world.hung_spot(settings, now) if after.expected_lever == 100 and (world.lit or moves) else ()
+    told = not finishes and signal.wake in {Wake.INTERRUPTION, Wake.BOX_ENDED} and world.holds(signal.box)
+    ends = tuple(dict.fromkeys([*world.died_held, *hung, *([signal.box] if told else [])]))
+    if not ends:
+        return decision
+    for box in hung:
+        after = after.with_notice(box)
+    words = f"ends {', '.join(ends)}: held by the launch hook, and for nothing"
+    detail = "; ".join(filter(None, [decision.detail, words]))
+    return replace(decision, end_boxes=ends, detail=detail, state=after if hung else decision.state)
 
 
 # --- failover ---------------------------------------------------------------------------------------------------
@@ -152,10 +177,7 @@ def _scan(world: World, state: State, settings: Settings, now: datetime) -> Deci
     decision = _scan_mode(world, state, settings, now)
     suspend = "AZRebalance" not in world.seen_group.suspended
     missing = NO_ALARM if world.alarm is None and state.mode is not Mode.PINNED else ""
-    decision = replace(decision, suspend_rebalance=suspend, problem=missing)
-    if world.lit and state.expected_lever == 100 and decision.kind is None and (hung := world.hung_spot(settings, now)):
-        return replace(decision, end_boxes=hung, detail=f"ends {', '.join(hung)}: held for too long")
-    return decision
+    return replace(decision, suspend_rebalance=suspend, problem=missing)
 
 
 def _scan_mode(world: World, state: State, settings: Settings, now: datetime) -> Decision:
@@ -192,7 +214,7 @@ def _launched(signal: Signal, world: World, state: State, settings: Settings, no
     return step if step.state or new == state else replace(step, state=new)
 
 
-def _noticed(signal: Signal, world: World, state: State) -> Decision:
+def _of_a_box(signal: Signal, world: World, state: State) -> Decision:
     if signal.box not in {box.id for box in world.seen_group.boxes} | dict(state.abandoned).keys():
         return Decision(Action.IGNORED, f"{signal.box} is not of this fleet")
     new = state.with_notice(signal.box) if signal.wake is Wake.INTERRUPTION else state

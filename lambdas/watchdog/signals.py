@@ -21,6 +21,7 @@ class Wake(StrEnum):
     REFRESH_ENDED = "refresh-ended"
     INTERRUPTION = "interruption"
     REBALANCE = "rebalance"
+    BOX_ENDED = "box-ended"
     PIN = "pin"
     ARM = "arm"
     PROBE = "probe"
@@ -67,6 +68,9 @@ BOX_EVENTS = {
     "EC2 Instance Rebalance Recommendation": Wake.REBALANCE,
 }
 
+STATE_EVENT = "EC2 Instance State-change Notification"
+ENDING = ("shutting-down", "stopping")  # the first that is told of an end, however it came
+
 
 def parse(event: Any, fleet: str) -> Signal:
     """The signal in `event` for the fleet of that name; whatever is not understood is IGNORED with its reason."""
@@ -106,6 +110,10 @@ def _event(source: str, kind: str, detail: dict[str, Any], event: dict[str, Any]
         return Signal(wake, detail=words, at=at, began=began, box=detail.get("EC2InstanceId") or "")
     if source == "aws.ec2" and kind in BOX_EVENTS:
         return Signal(BOX_EVENTS[kind], at=at, box=detail["instance-id"])
+    if source == "aws.ec2" and kind == STATE_EVENT:
+        if detail["state"] not in ENDING:
+            return _ignored(f"instance state {detail['state']}")
+        return Signal(Wake.BOX_ENDED, at=at, box=detail["instance-id"])
     return _ignored(f"{source} / {kind}")
 
 

@@ -50,6 +50,9 @@ class Kind(StrEnum):
     LIMITED = "on-demand-limit"
 
 
+MOVES_LEVERS = frozenset(Kind) - {Kind.BOOT_LOOP, Kind.DRY}
+
+
 @dataclass(frozen=True)
 class Transition:
     """One transition, unfinished or with its mail owed. `why` holds the numbers it was decided on."""
@@ -105,7 +108,7 @@ class State:
         return 0 if self.armed else 100
 
     def with_notice(self, box: str) -> Self:
-        """This state, once that box was told to go: its boot, abandoned for that reason, tells nothing of boots."""
+        """This state, once AWS or we told that box to go: its boot, abandoned for that, tells nothing of boots."""
         seen = self.evidence
         if box not in seen.noticed:
             seen = replace(seen, noticed=(*seen.noticed, box)[-REMEMBERED_NOTICES:])

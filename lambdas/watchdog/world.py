@@ -46,8 +46,19 @@ class World:
 
     @property
     def alive(self) -> tuple[Box, ...]:
-        """Boxes that launch or serve; those on their way out are left aside."""
-        return tuple(box for box in self.group.boxes if box.lifecycle in ALIVE) if self.group else ()
+        """Boxes that launch or serve; those on their way out are left aside, and those that EC2 has seen end."""
+        members = self.group.boxes if self.group else ()
+        return tuple(box for box in members if box.lifecycle in ALIVE and not self._ended(box))
+
+    @property
+    def died_held(self) -> tuple[str, ...]:
+        """Boxes that ended while their launch hook held them: each keeps its place until the hook is given back."""
+        members = self.group.boxes if self.group else ()
+        return tuple(box.id for box in members if box.lifecycle == HELD and self._ended(box))
+
+    def holds(self, box_id: str) -> bool:
+        """Whether the launch hook holds that box."""
+        return self.group is not None and any(box.id == box_id and box.lifecycle == HELD for box in self.group.boxes)
 
     @property
     def alive_by_purchase(self) -> tuple[list[Box], list[Box]]:
@@ -127,10 +138,15 @@ class World:
         }
         return {key: value for key, value in raw.items() if value is not None}
 
+    def _ended(self, box: Box) -> bool:
+        instance = self.instances.get(box.id)
+        return instance is not None and instance.ended
+
     def _describe(self, box: Box) -> str:
         instance = self.instances.get(box.id)
         kind = "" if instance is None else " spot" if instance.spot else " on-demand"
-        return f"{box.lifecycle}{kind} {box.instance_type} {self.health.get(box.id, '')}".rstrip()
+        state = f" {instance.state}" if instance and instance.ended else ""
+        return f"{box.lifecycle}{kind} {box.instance_type}{state} {self.health.get(box.id, '')}".rstrip()
 
 
 def _budget_seconds(box: Box, instance: Instance, settings: Settings) -> int:

@@ -51,9 +51,12 @@ def test_user_data_carries_tokens_untouched_and_settings_the_box_can_read(tmp_pa
 
 
 @pytest.mark.parametrize("copy", ["exit 1", "exec /bin/sleep 60"], ids=["refused", "hanging"])
-def test_user_data_that_cannot_fetch_the_bundle_powers_the_machine_off(tmp_path: Path, copy: str) -> None:
+def test_user_data_that_cannot_fetch_the_bundle_gives_the_launch_hook_back_and_powers_the_machine_off(
+    tmp_path: Path, copy: str
+) -> None:
     for name, text in (
-        ("aws", f"echo $* >>{tmp_path}/copies; {copy}"),
+        ("aws", f"echo $* >>{tmp_path}/calls; {copy}"),
+        ("curl", "case $* in *token-ttl*) echo secret;; *'token: secret'*instance-id) echo i-0box;; esac"),
         ("timeout", 'shift; exec /usr/bin/timeout 0.2 "$@"'),
         ("sleep", ":"),
         ("install", ":"),
@@ -67,9 +70,13 @@ def test_user_data_that_cannot_fetch_the_bundle_powers_the_machine_off(tmp_path:
     )
     assert done.returncode != 0
     assert (tmp_path / "off").read_text() == "-h now\n"
-    copies = (tmp_path / "copies").read_text().splitlines()
-    assert len(copies) == 7
-    assert all("--cli-connect-timeout 5 --cli-read-timeout 20 " in one for one in copies)
+    *copies, abandoned = (tmp_path / "calls").read_text().splitlines()
+    assert [call.split()[:2] for call in copies] == [["s3", "cp"]] * 7
+    assert all("--cli-connect-timeout 5 --cli-read-timeout 20" in one for one in (*copies, abandoned))
+    assert abandoned.startswith(
+        f"autoscaling complete-lifecycle-action --auto-scaling-group-name {names.group(world.SETTINGS.fleet_name)} "
+        f"--lifecycle-hook-name {names.LAUNCH_HOOK} --lifecycle-action-result ABANDON --instance-id i-0box "
+    )
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=[unit.name for unit in UNITS])

@@ -16,6 +16,7 @@ from lambdas.watchdog.cloud import Alarm, Box, GoneError, Group, Instance, Refre
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.record import Record
 from lambdas.watchdog.state import Mode, State, loads
+from lambdas.watchdog.world import HELD
 
 NOW = datetime(2026, 7, 22, 0, 35, 43, tzinfo=UTC)
 _ARTIFACT = Artifact(key="engine.tgz", sha256="0" * 64)
@@ -94,10 +95,11 @@ class StillCloud:
         spot: bool = True,
         boot: str | None = None,
         health: str | None = None,
+        state: str = "running",
     ) -> None:
         boxes = (*self.live_group.boxes, Box(box, lifecycle, "us-east-2a", "g6.xlarge"))
         self.live_group = replace(self.live_group, boxes=boxes)
-        self.known[box] = Instance(ago(age), spot, boot)
+        self.known[box] = Instance(ago(age), spot, boot, state)
         if health:
             self.health[box] = health
 
@@ -188,6 +190,12 @@ class StillCloud:
             raise GoneError("no active refresh")
         cancelled = tuple(replace(r, status="Cancelled") if r.active else r for r in self.refreshed)
         self._did("cancel_refresh", lambda: self._set(refreshed=cancelled))
+
+    def abandon(self, box_id: str) -> None:
+        if box_id not in {box.id for box in self.live_group.boxes if box.lifecycle == HELD}:
+            raise GoneError(f"no active Lifecycle Action of {box_id}")
+        rest = tuple(box for box in self.live_group.boxes if box.id != box_id)
+        self._did(f"abandon {box_id}", lambda: self._regroup(boxes=rest))
 
     def end_box(self, box_id: str) -> None:
         if box_id not in {box.id for box in self.live_group.boxes}:

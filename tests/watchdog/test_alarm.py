@@ -38,7 +38,7 @@ def test_drought_with_a_stuck_box_flips_after_six_reads_and_ends_the_box() -> No
     cloud.put_box("i-0stuck", age=901, lifecycle="Pending:Wait")
     wake(cloud, "alarm-lit")
     reads = ["parameters", "alarm", "group", "instances", "target_health", "stack_in_progress"]
-    assert cloud.calls == [*reads, *FLIP, "end_box i-0stuck", *SETTLE]
+    assert cloud.calls == [*reads, *FLIP, "abandon i-0stuck", *SETTLE]
 
 
 def test_state_is_written_with_mode_transition_and_mail_before_anything_moves() -> None:
@@ -217,7 +217,7 @@ def test_flip_ends_boxes_held_for_longer_than_grace_and_no_other(
     cloud.put_box("i-0held", age=age, lifecycle=lifecycle, health=health)
     cloud.set_state(State(Mode.ARMED, launched_at=ago(86400)).begin(Kind.FAILOVER, ago(60), "half done"))
     wake(cloud, "alarm-lit")
-    assert ("end_box i-0held" in cloud.calls) is ended
+    assert ("abandon i-0held" in cloud.calls) is ended
 
 
 @pytest.mark.parametrize(("lit", "cancelled"), [(1799, False), (1800, True)])
@@ -282,12 +282,12 @@ def test_box_is_ended_by_its_own_boot_budget_and_past_the_skip_cap_by_grace(
     cloud.put_box("i-0held", age=age, lifecycle="Pending:Wait", boot=boot)
     wake(cloud, "pin")
     # A pin does not look at the alarm: its own budget counts whatever the alarm says.
-    assert ("end_box i-0held" in cloud.calls) is (age >= (1500 if boot else 900))
+    assert ("abandon i-0held" in cloud.calls) is (age >= (1500 if boot else 900))
     cloud = lit_for(lit)
     cloud.put_box("i-0held", age=age, lifecycle="Pending:Wait", boot=boot)
     cloud.set_state(State(Mode.FAILOVER, launched_at=ago(86400)).begin(Kind.FAILOVER, ago(60), "half done"))
     wake(cloud, "alarm-lit")
-    assert ("end_box i-0held" in cloud.calls) is ended
+    assert ("abandon i-0held" in cloud.calls) is ended
 
 
 @pytest.mark.parametrize("cause", ["gave-up", "pinned", "repaired", "failover"])
@@ -308,7 +308,7 @@ def test_boot_of_the_kind_that_is_wanted_is_never_ended(cause: str) -> None:
         cloud.put_box("i-0new", age=10)
     record = wake(cloud, "pin" if cause == "pinned" else "scan")
     assert cause in {record["action"], *(line.split()[2] for line in record.get("also", []))}
-    assert "end_box i-0cold" not in cloud.calls
+    assert "abandon i-0cold" not in cloud.calls
 
 
 def test_alarm_that_went_out_long_ago_caps_nothing() -> None:
@@ -317,7 +317,7 @@ def test_alarm_that_went_out_long_ago_caps_nothing() -> None:
     cloud.set_state(State(Mode.FAILOVER, launched_at=ago(86400)).begin(Kind.FAILOVER, ago(60), "half done"))
     wake(cloud, "alarm-ok")
     assert cloud.live_group.on_demand_percentage == 100
-    assert "end_box i-0cold" not in cloud.calls
+    assert "abandon i-0cold" not in cloud.calls
 
 
 def test_refresh_of_a_deploy_is_cancelled_for_a_failover_alone() -> None:

@@ -146,6 +146,7 @@ def test_instances_of_a_large_fleet_come_in_chunks_and_pages(stubs: Stubs) -> No
             {
                 "InstanceId": box,
                 "LaunchTime": AT,
+                "State": {"Name": "shutting-down" if box == ids[1] else "running"},
                 **({"InstanceLifecycle": "spot"} if box == ids[0] else {}),
                 "Tags": [{"Key": names.TAG_BOOT, "Value": "cold"}] if box == ids[1] else [],
             }
@@ -164,7 +165,8 @@ def test_instances_of_a_large_fleet_come_in_chunks_and_pages(stubs: Stubs) -> No
     found = cloud().instances(ids)
     assert set(found) == set(ids) - {ids[199]}  # one that EC2 does not know yet is left out
     assert found[ids[0]] == Instance(AT, spot=True, boot=None)
-    assert found[ids[1]] == Instance(AT, spot=False, boot="cold")
+    assert found[ids[1]] == Instance(AT, spot=False, boot="cold", state="shutting-down")
+    assert (found[ids[0]].ended, found[ids[1]].ended) == (False, True)
 
 
 def test_target_health_is_by_instance(stubs: Stubs) -> None:
@@ -278,6 +280,17 @@ def test_ended_box_is_replaced_not_subtracted(stubs: Stubs) -> None:
     cloud().end_box("i-0aaaaaaaaaaaaaaa1")
 
 
+def test_held_box_is_given_up_by_its_launch_hook(stubs: Stubs) -> None:
+    wanted = {
+        "AutoScalingGroupName": "llm-gpu",
+        "LifecycleHookName": names.LAUNCH_HOOK,
+        "InstanceId": "i-0aaaaaaaaaaaaaaa1",
+        "LifecycleActionResult": "ABANDON",
+    }
+    stubs("autoscaling").add_response("complete_lifecycle_action", {}, wanted)
+    cloud().abandon("i-0aaaaaaaaaaaaaaa1")
+
+
 @pytest.mark.parametrize("running", [False, True])
 def test_clock_is_named_by_its_time_and_one_that_runs_already_is_enough(
     stubs: Stubs, running: bool, monkeypatch: pytest.MonkeyPatch
@@ -317,6 +330,7 @@ def test_clock_is_named_by_its_time_and_one_that_runs_already_is_enough(
         ("TargetGroupNotFound", "", GoneError),
         ("NotFound", "Topic does not exist", GoneError),
         ("ValidationError", "AutoScalingGroup name not found - null", GoneError),
+        ("ValidationError", "No active Lifecycle Action found with instance ID i-0a", GoneError),
         ("ValidationError", "Stack with id llm-group does not exist", GoneError),
         ("ValidationError", "MaxSize must be at least MinSize", CloudError),
         ("InternalFailure", "", CloudError),

@@ -38,8 +38,26 @@ def test_stuck_held_box_is_found_in_six_reads_and_ended_after_the_flip(live: Dep
     before, after = calls(live)[: calls(live).index(FLIP)], calls(live)[calls(live).index(FLIP) + 1 :]
     reads = [call for call in before if call != "PutParameter"]
     assert len(reads) == len(set(reads)) == 6
-    assert after == ["TerminateInstanceInAutoScalingGroup", "Publish", "PutParameter"]
+    assert after == ["CompleteLifecycleAction", "Publish", "PutParameter"]
     assert [new.get("InstanceLifecycle", "on-demand") for new in live.boxes()] == ["on-demand"]
+
+
+@pytest.mark.parametrize("hook", [True, False], ids=["held", "its hook was deleted"])
+def test_box_that_died_held_is_replaced_by_the_look_that_sees_it(live: Deployed, hook: bool) -> None:
+    (box,) = live.boxes()
+    live.aws.control("lifecycle", instance_id=box["InstanceId"], state="Pending:Wait")
+    live.reclaim()
+    assert [there["State"]["Name"] for there in live.boxes()] == ["terminated"]  # the group counts it all the same
+    if not hook:
+        live.aws.client("autoscaling").delete_lifecycle_hook(
+            AutoScalingGroupName=live.group_name, LifecycleHookName=names.LAUNCH_HOOK
+        )
+    payload = event("box-ended" if hook else "scan")
+    payload.get("detail", {})["instance-id"] = box["InstanceId"]
+    assert act(live, payload)["detail"] == f"ends {box['InstanceId']}: held by the launch hook, and for nothing"
+    ends = [call for call in calls(live) if "Lifecycle" in call or "Terminate" in call]
+    assert ends == ["CompleteLifecycleAction", *([] if hook else ["TerminateInstanceInAutoScalingGroup"])]
+    assert [there["State"]["Name"] for there in live.boxes()] == ["running"]
 
 
 def test_flip_changes_the_percentage_and_nothing_else_of_the_group(live: Deployed) -> None:

@@ -221,7 +221,7 @@ def test_launch_that_serves_is_remembered_once() -> None:
 def test_unknown_event_is_ignored_with_its_reason_and_without_a_read() -> None:
     cloud = StillCloud()
     record = wake(cloud, event("unknown-event"))
-    assert (record["action"], record["reason"]) == ("ignored", "aws.ec2 / EC2 Instance State-change Notification")
+    assert (record["action"], record["reason"]) == ("ignored", "aws.ec2 / EC2 Instance Stop Protection Change")
     assert cloud.calls == []
 
 

@@ -33,7 +33,7 @@ POOLS = (pool("g6.xlarge"), pool("g5.xlarge", "us-east-2b"))
 CALLS = [
     "parameters", "put_state", "put_lever", "alarm", "group", "instances", "target_health", "stack_in_progress",
     "refreshes", "zone_ids", "scores", "flip", "suspend", "resume", "start_refresh", "cancel_refresh", "end_box",
-    "mail", "wake",
+    "abandon", "mail", "wake",
 ]  # fmt: skip
 TAKES_EFFECT = {
     "put_state",
@@ -44,6 +44,7 @@ TAKES_EFFECT = {
     "start_refresh",
     "cancel_refresh",
     "end_box",
+    "abandon",
     "mail",
     "wake",
 }
@@ -64,6 +65,10 @@ class Watched(SimulatedCloud):
     def end_box(self, box_id: str) -> None:
         self.tell("end_box", box_id)
         super().end_box(box_id)
+
+    def abandon(self, box_id: str) -> None:
+        self.tell("end_box", box_id)
+        super().abandon(box_id)
 
 
 class Fleet(RuleBasedStateMachine):

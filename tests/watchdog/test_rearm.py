@@ -247,7 +247,7 @@ def test_phase_falls_back_after_45_minutes_and_leaves_the_serving_box_alone(elap
         assert (state.failovers, state.streak) == ((ago(20000),), 0)
         assert (cloud.lever, cloud.live_group.on_demand_percentage) == ("100", 100)
         assert cloud.refreshed[0].status == "Cancelled"
-        assert f"end_box {SPOT}" in cloud.calls
+        assert f"abandon {SPOT}" in cloud.calls
         assert OLD in {box.id for box in cloud.live_group.boxes}
         assert [subject for subject, _ in cloud.mails] == ["[llm] return to spot failed, still on-demand"]
 

@@ -16,6 +16,7 @@ WAKES = {
     "alarm-ok": Wake.ALARM_OK,
     "alarm-insufficient-data": Wake.IGNORED,
     "arm": Wake.ARM,
+    "box-ended": Wake.BOX_ENDED,
     "interruption-warning": Wake.INTERRUPTION,
     "launch-abandoned": Wake.LAUNCH_FAILED,
     "launch-no-capacity": Wake.LAUNCH_FAILED,

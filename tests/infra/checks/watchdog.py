@@ -50,10 +50,16 @@ def alarm_wakes_the_watchdog_in_both_directions(t: Templates, s: Settings) -> No
 
 
 @check
-def spot_notices_wake_the_watchdog(t: Templates, s: Settings) -> None:
-    assert rule_of(t, "aws.ec2")["EventPattern"] == {
+def spot_notices_and_ends_of_instances_wake_the_watchdog(t: Templates, s: Settings) -> None:
+    notice, end = (rule["EventPattern"] for rule in rules_of(t) if "aws.ec2" in str(rule))
+    assert notice == {
         "source": ["aws.ec2"],
         "detail-type": ["EC2 Spot Instance Interruption Warning", "EC2 Instance Rebalance Recommendation"],
+    }
+    assert end == {
+        "source": ["aws.ec2"],
+        "detail-type": ["EC2 Instance State-change Notification"],
+        "detail": {"state": ["shutting-down", "stopping"]},
     }
 
 
@@ -83,11 +89,11 @@ def scan_is_another_input_of_the_same_function(t: Templates, s: Settings) -> Non
 
 @check
 def every_rule_is_enabled_and_may_invoke_the_function(t: Templates, s: Settings) -> None:
-    assert [rule["State"] for rule in rules_of(t)] == ["ENABLED"] * 4
+    assert [rule["State"] for rule in rules_of(t)] == ["ENABLED"] * 5
     events = [rule["Targets"] for rule in rules_of(t) if "EventPattern" in rule]
-    assert [without(target, "Id") for (target,) in events] == [{"Arn": "<Watchdog.Arn>"}] * 3
+    assert [without(target, "Id") for (target,) in events] == [{"Arn": "<Watchdog.Arn>"}] * 4
     permissions = [found["Properties"] for found in resources(t["watchdog"], "AWS::Lambda::Permission")]
-    rules = ("AlarmChanged", "SpotNotice", "GroupChanged", "Scan")
+    rules = ("AlarmChanged", "SpotNotice", "BoxEnded", "GroupChanged", "Scan")
     assert [permission["SourceArn"] for permission in permissions] == [f"<{rule}.Arn>" for rule in rules]
     for permission in permissions:
         assert without(permission, "SourceArn") == {
@@ -135,6 +141,7 @@ def watchdog_has_one_grant_per_call(t: Templates, s: Settings) -> None:
         *(("ssm:PutParameter", parameter, NO_CONDITION) for parameter in parameters),
         *((f"autoscaling:{action}", group, NO_CONDITION) for action in on_group),
         ("autoscaling:CancelInstanceRefresh", group, NO_CONDITION),
+        ("autoscaling:CompleteLifecycleAction", group, NO_CONDITION),
         ("autoscaling:TerminateInstanceInAutoScalingGroup", group, NO_CONDITION),
         ("autoscaling:DescribeAutoScalingGroups", "*", NO_CONDITION),
         ("autoscaling:DescribeInstanceRefreshes", "*", NO_CONDITION),
