@@ -21,16 +21,16 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import boto3
 
+from fleet.embedded.door import TOKEN_HEADER, Keys
+
 REGION = "us-east-2"
 ACCOUNT = "123456789012"
-# Any key is taken; this one is the operator's in the request log.
-OPERATOR_KEY = "AKIAFLEETOPERATOR000"  # pragma: allowlist secret
 
 
 class EmbeddedError(Exception):
@@ -43,6 +43,7 @@ class Aws:
 
     endpoint: str
     log_dir: Path
+    keys: Keys
     region: str = REGION
 
     def environment(self, role: str | None = None) -> dict[str, str]:
@@ -74,7 +75,8 @@ class Aws:
     def control(self, verb: str, **arguments: Any) -> Any:
         """Turn one of the embedded AWS's own switches; raises EmbeddedError where it was asked wrongly."""
         body = json.dumps(arguments).encode()
-        request = urllib.request.Request(f"{self.endpoint}/embedded/{verb}", body, method="POST")  # noqa: S310  (ours)
+        token = {TOKEN_HEADER: self.keys.secret}
+        request = urllib.request.Request(f"{self.endpoint}/embedded/{verb}", body, token, method="POST")  # noqa: S310
         try:
             with urllib.request.urlopen(request) as answer:  # noqa: S310
                 return json.load(answer)
@@ -94,7 +96,7 @@ class Aws:
         """A copy with everything that is in this AWS now, in a few milliseconds; what happens to it stays in it."""
         _clear(log_dir)
         port = self.control("fork", log_dir=str(log_dir))
-        copy = Aws(f"http://127.0.0.1:{port}", log_dir, self.region)
+        copy = Aws(f"http://127.0.0.1:{port}", log_dir, self.keys, self.region)
         try:
             yield copy
         finally:
@@ -118,15 +120,16 @@ class Aws:
 
     def _keys(self, role: str | None) -> dict[str, str]:
         if role is None:
-            return {"AWS_ACCESS_KEY_ID": OPERATOR_KEY, "AWS_SECRET_ACCESS_KEY": "not-a-secret"}
-        keys: dict[str, str] = self.control("keys", role=role, region=self.region)
-        return keys
+            return {"AWS_ACCESS_KEY_ID": self.keys.id, "AWS_SECRET_ACCESS_KEY": self.keys.secret}
+        of_role: dict[str, str] = self.control("keys", role=role, region=self.region)
+        return of_role
 
 
 @contextmanager
 def server(log_dir: Path, region: str = REGION) -> Iterator[Aws]:
     """Run an embedded AWS. It ends with the block, and with this process however that ends."""
     _clear(log_dir)
+    keys = Keys()
     with (log_dir / "server.log").open("w") as log:
         process = subprocess.Popen(  # noqa: S603  (our own server)
             [sys.executable, "-m", "fleet.embedded.serve", str(log_dir)],
@@ -137,10 +140,13 @@ def server(log_dir: Path, region: str = REGION) -> Iterator[Aws]:
             cwd=Path(__file__).parents[2],
         )
     with process:
+        if process.stdin:  # not an argument, not a variable: neither `ps` nor a child of the server shows them
+            process.stdin.write(json.dumps(asdict(keys)) + "\n")
+            process.stdin.flush()
         port = process.stdout.readline().strip() if process.stdout else ""
         if not port:
             raise EmbeddedError(f"did not start:\n{(log_dir / 'server.log').read_text()[-2000:]}")
-        aws = Aws(f"http://127.0.0.1:{port}", log_dir, region)
+        aws = Aws(f"http://127.0.0.1:{port}", log_dir, keys, region)
         try:
             yield aws
         finally:
@@ -153,6 +159,7 @@ def server(log_dir: Path, region: str = REGION) -> Iterator[Aws]:
 
 def _clear(log_dir: Path) -> None:
     log_dir.mkdir(parents=True, exist_ok=True)
+    log_dir.chmod(0o700)  # functions log what they like
     for old in ("requests.jsonl", "invocations.jsonl"):
         (log_dir / old).write_text("")
 

@@ -1,4 +1,4 @@
-"""The embedded AWS's own switches, for tests and the demo: `POST /embedded/<verb>` with a JSON object.
+"""The embedded AWS's own switches, for tests and the demo: `POST /embedded/<verb>`, the run's token, a JSON object.
 
 Other modules register verbs; those here concern the server itself. A verb that raises ValueError or KeyError was asked
 wrongly (400); the client raises what it says.
@@ -14,6 +14,7 @@ from fleet.embedded.calls import Call
 from fleet.embedded.missing import ApiError
 
 PREFIX = "/embedded/"
+RESPOND = "respond"  # for a function of a custom resource, which knows an address that nobody can guess
 
 VERBS: dict[str, Callable[..., Any]] = {}
 _faults: list[dict[str, Any]] = []
@@ -29,6 +30,8 @@ def verb(function: Callable[..., Any]) -> Callable[..., Any]:
 def respond(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     """Answer one control request."""
     name = environ["PATH_INFO"].removeprefix(PREFIX)
+    if not credentials.operator.turns(environ) and name != RESPOND:
+        return answer(start_response, "403 FORBIDDEN", "only by POST, and with the token of this run")
     try:
         arguments = json.loads(environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0)) or b"{}")
         if name not in VERBS:
@@ -36,6 +39,11 @@ def respond(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         status, result = "200 OK", VERBS[name](**arguments)
     except (ValueError, KeyError, TypeError) as error:
         status, result = "400 BAD REQUEST", f"{type(error).__name__}: {error}"
+    return answer(start_response, status, result)
+
+
+def answer(start_response: Any, status: str, result: Any) -> Iterable[bytes]:
+    """One answer in JSON."""
     body = json.dumps(result, default=str).encode()
     start_response(status, [("Content-Type", "application/json"), ("Content-Length", str(len(body)))])
     return [body]

@@ -5,22 +5,30 @@ A role's keys come from the embedded STS, so that the request log tells roles ap
 
 from moto.sts.models import sts_backends
 
-from fleet.embedded import ACCOUNT, OPERATOR_KEY
+from fleet.embedded import ACCOUNT
 from fleet.embedded.calls import Call
+from fleet.embedded.door import Keys, access_key
 
 OPERATOR = "operator"
 CLOUDFORMATION = "cloudformation"
-CLOUDFORMATION_KEY = "AKIAFLEETCFNSERVICE0"  # pragma: allowlist secret
+CLOUDFORMATION_KEY = access_key()
+operator = Keys()
 
 
-def principal(call: Call) -> str:
-    """`operator`, `cloudformation` or the role's name; an unknown key says so."""
-    if call.access_key == OPERATOR_KEY:
+def configure(keys: Keys) -> None:
+    """The operator's keys of this run."""
+    global operator
+    operator = keys
+
+
+def principal(call: Call) -> str | None:
+    """`operator`, `cloudformation` or the role's name; None for a key that this run did not hand out."""
+    if call.access_key == operator.id:
         return OPERATOR
     if call.access_key == CLOUDFORMATION_KEY:
         return CLOUDFORMATION
     session = sts_backends[ACCOUNT]["aws"].get_assumed_role_from_access_key(call.access_key)
-    return session.role_arn.split("/")[-1] if session else f"unknown key {call.access_key}"
+    return session.role_arn.split("/")[-1] if session else None
 
 
 def role_keys(role: str, region: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from moto.core.common_models import CloudFormationModel
 from fleet.embedded import control
 from fleet.embedded.patching import extend
 
-_responses: dict[str, dict[str, Any]] = {}
+_responses: dict[str, dict[str, Any] | None] = {}  # by request; None: not yet
 
 
 class CustomResource(CloudFormationModel):
@@ -88,14 +88,15 @@ def _ask(
         "RequestType": request_type,
         "RequestId": token,
         "ServiceToken": properties["ServiceToken"],
-        "ResponseURL": f"http://127.0.0.1:{os.environ['MOTO_PORT']}{control.PREFIX}respond?{token}",
+        "ResponseURL": f"http://127.0.0.1:{os.environ['MOTO_PORT']}{control.PREFIX}{control.RESPOND}?{token}",
         "ResourceProperties": _strings(properties),
         **identity,
         **more,
     }
+    _responses[token] = None
     function = get_backend(account, region).get_function(properties["ServiceToken"])
     _, _, log = function._invoke_lambda(json.dumps(event))
-    answer = _responses.pop(token, None)
+    answer = _responses.pop(token)
     if answer is None:
         raise ValidationError(message=f"{identity['LogicalResourceId']}: the function did not respond: {log[-800:]}")
     if answer["Status"] != "SUCCESS":
@@ -114,7 +115,9 @@ def _strings(value: Any) -> Any:
 
 @control.verb
 def respond(**answer: Any) -> None:
-    """A custom resource's function reports."""
+    """A custom resource's function reports, once it was asked."""
+    if answer["RequestId"] not in _responses:
+        raise KeyError("nobody asked")
     _responses[answer["RequestId"]] = answer
 
 

@@ -14,13 +14,15 @@ from typing import Any
 
 from moto.core.exceptions import ServiceException
 
-from fleet.embedded import control, credentials, owners
+from fleet.embedded import control, credentials, door, owners
 from fleet.embedded.calls import Call, parse
 from fleet.embedded.denials import denied
 from fleet.embedded.missing import OPERATIONS, ApiError, Operation
 
 Wsgi = Callable[[dict[str, Any], Any], Iterable[bytes]]
 Answer = tuple[str, list[tuple[str, str]], bytes]  # status line, headers, body
+UNKNOWN_KEY = ApiError("InvalidClientTokenId", "The security token included in the request is invalid.")
+CROSS_ORIGIN = "access-control-"  # moto would let every page read every answer
 
 
 class Gateway:
@@ -32,22 +34,25 @@ class Gateway:
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if not door.is_local(environ):
+            return control.answer(start_response, "403 FORBIDDEN", "Host and Origin must be loopback's")
         if environ["PATH_INFO"].startswith(control.PREFIX):
             return control.respond(environ, start_response)
         call = parse(environ)
-        resources = call.resources() if call else {}
-        status, headers, body = self._answer(call, environ, resources)
-        if call is not None:
-            self._write(call, resources, status, body)
-        start_response(status, headers)
+        if call is None:
+            return control.answer(start_response, "403 FORBIDDEN", "not signed")
+        who, resources = credentials.principal(call), call.resources()
+        status, headers, body = self._answer(call, environ, resources) if who else _own_answer(call, UNKNOWN_KEY)
+        self._write(who, call, resources, status, body)
+        start_response(status, [(name, value) for name, value in headers if not name.lower().startswith(CROSS_ORIGIN)])
         return [body]
 
-    def _answer(self, call: Call | None, environ: dict[str, Any], resources: dict[str, Any]) -> Answer:
+    def _answer(self, call: Call, environ: dict[str, Any], resources: dict[str, Any]) -> Answer:
         try:
-            resources |= owners.facts(call) if call else {}  # before the answer, which may end what it names
-            fault = (control.take_fault(call) or denied(call)) if call else None
-            function = OPERATIONS.get((call.service, call.operation)) if call else None
-            if call is None or (fault is None and function is None):
+            resources |= owners.facts(call)  # before the answer, which may end what it names
+            fault = control.take_fault(call) or denied(call)
+            function = OPERATIONS.get((call.service, call.operation))
+            if fault is None and function is None:
                 return self._ask_moto(environ)
             return _own_answer(call, fault or function)
         except Exception:
@@ -67,10 +72,10 @@ class Gateway:
             getattr(chunks, "close", lambda: None)()
         return answer[0], answer[1], body
 
-    def _write(self, call: Call, resources: dict[str, Any], status: str, body: bytes) -> None:
+    def _write(self, who: str | None, call: Call, resources: dict[str, Any], status: str, body: bytes) -> None:
         line: dict[str, Any] = {
             "at": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "principal": credentials.principal(call),
+            "principal": who or "unknown key",
             "service": call.service,
             "action": call.operation,
             "resources": resources,

@@ -1,10 +1,11 @@
 """The server process: moto with our extensions on a free loopback port. `fleet.embedded.server` starts it.
 
-It prints its port, then lives until its standard input closes: when the command that started it ends, however it
-ends, the server ends too.
+It reads its keys from the first line of its standard input, prints its port, then lives until that input closes: when
+the command that started it ends, however it ends, the server ends too.
 """
 
 import functools
+import json
 import os
 import signal
 import sys
@@ -16,7 +17,8 @@ from moto.core.routing import get_service_router
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from fleet.embedded import REGION, calls, control, lambdas
+from fleet.embedded import REGION, calls, control, credentials, lambdas
+from fleet.embedded.door import Keys
 from fleet.embedded.extensions import load
 from fleet.embedded.gateway import Gateway
 
@@ -90,6 +92,7 @@ def stop() -> None:
 def main() -> None:
     """Serve until standard input closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # copies are not waited for
+    credentials.configure(Keys(**json.loads(sys.stdin.readline())))
     load()
     server = listen(Path(sys.argv[1]))
     print(server.port, flush=True)  # noqa: T201  (how the starting process learns the port)

@@ -4,8 +4,10 @@ It writes the environment that points every AWS client at it to `out/cloud/env` 
 and a model of a few bytes to `out/cloud/artifacts`.
 """
 
+import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from fleet import embedded, validation
@@ -23,8 +25,7 @@ def main() -> int:
     path.unlink(missing_ok=True)  # of one that was killed
     with embedded.server(OUT / "aws", region) as aws:
         Cdk(aws.environment(), OUT / "cdk.log").bootstrap(embedded.ACCOUNT, region, OUT / "empty")
-        lines = [f"export {name}='{value}'\n" for name, value in aws.environment().items()]
-        path.write_text("".join(lines), encoding="utf-8")
+        export(path, aws.environment())
         sys.stdout.write(
             f"An AWS inside this machine, at {aws.endpoint} (account {embedded.ACCOUNT}, bootstrapped, else empty).\n"
             "In another terminal:  source out/cloud/env\n"
@@ -34,6 +35,12 @@ def main() -> int:
         signal.sigwait(ENDS_WITH)
     path.unlink()
     return 0
+
+
+def export(path: Path, environment: Mapping[str, str]) -> None:
+    """A new file for `source`, of its owner alone: it holds the keys."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.writelines(f"export {name}='{value}'\n" for name, value in environment.items())
 
 
 if __name__ == "__main__":

@@ -166,7 +166,8 @@ class Front:
                 if isinstance(effect, threading.Barrier):
                     effect.wait()
                 connection = http.client.HTTPConnection(host, int(port))
-                connection.request(self.command, self.path, body, dict(self.headers))
+                headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}
+                connection.request(self.command, self.path, body, headers)
                 response = connection.getresponse()
                 data = response.read()
                 connection.close()

@@ -37,8 +37,10 @@ def test_nothing_of_a_box_survives_a_killed_test(base: Base, tmp_path: Path) -> 
         sys.path.insert(0, {str(world.CHECKOUT / "assets" / "bootstrap")!r})
         from pathlib import Path
         from fleet import embedded
+        from fleet.embedded.door import Keys
         from tests.box import world
-        aws = embedded.Aws({base.aws.endpoint!r}, Path({str(base.aws.log_dir)!r}))
+        keys = Keys({base.aws.keys.id!r}, {base.aws.keys.secret!r})
+        aws = embedded.Aws({base.aws.endpoint!r}, Path({str(base.aws.log_dir)!r}), keys)
         with world.world(Path({str(here)!r}), aws, "", world.SETTINGS) as box:
             box.probe()
             box.systemctl("cloud-init", "/dev/null")

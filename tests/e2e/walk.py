@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fleet import embedded
+from fleet.embedded.door import Keys
 from tests.synth import CDK_JSON, ROOT
 
 HEADING = "## Try every command without an account"
@@ -91,7 +92,8 @@ def cloud(checkout: Path) -> Iterator[embedded.Aws]:
             assert time.monotonic() < until, log.read_text()
             time.sleep(0.2)
         told = dict(re.findall(r"^export (\w+)='(.*)'$", exported.read_text(), re.MULTILINE))
-        aws = embedded.Aws(told["AWS_ENDPOINT_URL"], exported.parent / "aws", told["AWS_REGION"])
+        keys = Keys(told["AWS_ACCESS_KEY_ID"], told["AWS_SECRET_ACCESS_KEY"])
+        aws = embedded.Aws(told["AWS_ENDPOINT_URL"], exported.parent / "aws", keys, told["AWS_REGION"])
         yield aws
         aws.check()
     finally:
