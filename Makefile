@@ -118,8 +118,8 @@ bench-ops: $(DEV) ## seconds and calls of fleetctl status and preflight
 bench-walk: $(DEV) ## seconds of every line of a newcomer's path: clone, demo, edit, preflight, diff, deploy, ..., destroy
 	@python -m tests.e2e.bench
 
-bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (hours; see --help)
-	python -m fleet.drills.bounds
+bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (an hour; ARGS=--resume goes on)
+	python -m fleet.drills.bounds $(ARGS)
 
 test-box: $(DEV) box-setup ## the box alone, in its own namespaces
 	pytest -n 2 --dist load tests/box
@@ -141,7 +141,7 @@ constraints: ## pin what the requirements pull in
 	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
 
 # --- measures -------------------------------------------------------------------------------------------------
-bench: $(filter-out bench-policy,$(shell sed -nE 's/^(bench-[a-z]+):.*/\1/p' $(MAKEFILE_LIST))) ## every measure but the one that takes hours
+bench: $(filter-out bench-policy,$(shell sed -nE 's/^(bench-[a-z]+):.*/\1/p' $(MAKEFILE_LIST))) ## every measure but the one that takes an hour
 
 # Every verb is a name, not a file.
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(MAKEFILE_LIST))

@@ -4,7 +4,7 @@ The page opens from a file, asks nothing of the network, and is the same for the
 """
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -101,11 +101,11 @@ def page(
     *,
     title: str,
     chapters: Sequence[Chapter],
-    table: Sequence[dict[str, str]] = (),
+    tables: Mapping[str, Sequence[dict[str, str]]] | None = None,
     charts: Sequence[Picture] = (),
     notes: Sequence[str] = (),
 ) -> Path:
-    """Write `report.html`."""
+    """Write `report.html`. `tables`: rows of cells, by what is said above them."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -115,7 +115,7 @@ def page(
         lstrip_blocks=True,
     )
     text = environment.get_template("report.html.j2").render(
-        title=title, chapters=chapters, table=table, charts=charts, notes=notes
+        title=title, chapters=chapters, tables=tables or {}, charts=charts, notes=notes
     )
     path = out_dir / "report.html"
     path.write_text(text, encoding="utf-8")

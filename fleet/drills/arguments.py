@@ -9,8 +9,8 @@ import click
 
 from fleet import validation
 from fleet.drills import history, policies, scene
-from fleet.drills.compare import Twist
 from fleet.drills.drill import default_settings
+from fleet.drills.experiment import Twist
 from fleet.drills.scene import Scene
 from fleet.errors import UserError
 from fleet.ops.context import Operator
@@ -34,6 +34,12 @@ def scene_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--supply", type=click.IntRange(1), help="Boxes a region's pool carries; plenty unless given."),
         click.option("--boots", type=click.FloatRange(0.1, 10), default=1, help="2: boots twice as slow."),
         click.option("--lost", type=click.FloatRange(0, 1), default=0, help="Share of events that never arrive."),
+        click.option(
+            "--warned",
+            type=click.FloatRange(0, 1),
+            help="Share of losses that AWS announces minutes ahead; 0.3 is assumed.",
+        ),
+        click.option("--wrong-scores", type=click.FloatRange(0, 1), help="Share of wrong answers; 0.05 is assumed."),
         click.option(
             "--spot-quota", type=click.IntRange(0), metavar="VCPUS", help="Of the account; plenty unless given."
         ),
@@ -66,6 +72,8 @@ def twist_of(options: dict[str, Any]) -> Twist:
     return Twist(
         boots_factor=options["boots"],
         events_lost_share=options["lost"],
+        warned_share=options["warned"],
+        scores_wrong_share=options["wrong_scores"],
         spot_vcpu_quota=options["spot_quota"],
         on_demand_vcpu_quota=options["on_demand_quota"],
     )

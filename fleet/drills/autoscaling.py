@@ -113,7 +113,7 @@ class AutoScalingGroup:
     def at_risk(self, box: SimulatedBox) -> None:
         """A notice or a recommendation: with capacity rebalancing the successor need not wait for the end."""
         if box.id in self.boxes and self._world.behaviour.capacity_rebalancing:
-            self._ladder.begin(draw(self._lags, self._world.behaviour.rebalance_attempt))
+            self._ladder.once_more(draw(self._lags, self._world.behaviour.rebalance_attempt))
         if box.noticed_at is not None and not math.isinf(box.registered_at):
             heard = max(self._world.clock.now, box.registered_at) + draw(self._polls, self._world.behaviour.agent_poll)
             self._world.clock.at(heard, self._gives_up_boot, box)
@@ -132,7 +132,7 @@ class AutoScalingGroup:
             return
         self._wrong_kind.discard(box.id)
         self._publish("EC2 Instance Terminate Successful", EC2InstanceId=box.id)
-        self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
+        self._ladder.once_more(draw(self._lags, self._world.behaviour.first_attempt))
         self._settle()
 
     def boot_failed(self, box: SimulatedBox) -> None:

@@ -1,217 +1,204 @@
-"""`make bench-policy`: all policies on the same markets, boots and seeds; a table of bounds, a picture of the fronts.
+"""`make bench-policy`: every policy on the same markets, boots and luck; the bounds, held against paired intervals.
 
-Rows are means over seeds; the ratio of two policies is taken per region, then averaged over regions.
+Resumable: each drill is one line in the file of outcomes as soon as it is done. Right while no policy changes.
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
-from math import inf
+import math
+import time
+from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean, geometric_mean, quantiles
 
 import click
 from rich.console import Console
-from rich.table import Table
+from rich.progress import Progress
 
-from fleet.drills import contest, synthetic
-from fleet.drills.contest import BASELINES, KNOBS, POLICIES, Outcome
+from fleet.drills import matrix
+from fleet.drills.drill import behaviour_assumed
+from fleet.drills.experiment import Mean, run
+from fleet.drills.matrix import CASES, OURS, POLICIES, TIMERS, Outcome, Task
+from fleet.drills.ratios import Compared, minutes, usd
+from fleet.drills.standing import DOCS, replace_between
 
-
-@dataclass(frozen=True)
-class Mean:
-    """One policy in one region."""
-
-    degraded_minutes: float
-    cost_usd: float
-
-
-class Results:
-    """Outcomes of one market and behaviour, by policy and region."""
-
-    def __init__(self, outcomes: Iterable[Outcome]) -> None:
-        self.outcomes = list(outcomes)
-        self.regions = list(dict.fromkeys(o.task.region for o in self.outcomes))
-        self.policies = list(dict.fromkeys(o.task.policy for o in self.outcomes))
-        self.judged = [p for p in self.policies if p not in BASELINES and not p.startswith(KNOBS)]
-
-    def mean(self, policy: str, region: str) -> Mean:
-        chosen = [o for o in self.outcomes if o.task.policy == policy and o.task.region == region]
-        return Mean(fmean(o.degraded_minutes for o in chosen), fmean(o.cost_usd for o in chosen))
-
-    def ratios(self, policy: str, against: str) -> dict[str, Mean]:
-        """Per region: degraded minutes and cost of `policy`, each in times of `against`."""
-        found = {}
-        for region in self.regions:
-            one, other = self.mean(policy, region), self.mean(against, region)
-            found[region] = Mean(one.degraded_minutes / other.degraded_minutes, one.cost_usd / other.cost_usd)
-        return found
-
-    def knob_front(self, region: str) -> list[tuple[float, float]]:
-        """(cost, degraded minutes) of the fixed knobs that no other undercuts in both, dearest last."""
-        front: list[tuple[float, float]] = []
-        for cost, minutes in self.points(region, (p for p in self.policies if p.startswith(KNOBS))):
-            if not front or minutes < front[-1][1]:
-                front.append((cost, minutes))
-        return front
-
-    def points(self, region: str, policies: Iterable[str]) -> list[tuple[float, float]]:
-        """(cost, degraded minutes) of each, dearest last."""
-        means = [self.mean(policy, region) for policy in policies]
-        return sorted((mean.cost_usd, mean.degraded_minutes) for mean in means)
-
-    def against_knobs(self, policy: str) -> dict[str, float]:
-        """Per region: degraded minutes in times of the fixed knobs' at the same cost; 0 where none is as cheap."""
-        means = {region: self.mean(policy, region) for region in self.regions}
-        return {
-            region: mean.degraded_minutes / interpolated(self.knob_front(region), mean.cost_usd)
-            for region, mean in means.items()
-        }
+PAGE, PICTURE = DOCS / "bridge-policy.md", DOCS / "pictures" / "bridge-front.svg"
+BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
+WANTED_HALF_WIDTH = 0.05
+CHECKED = Task("fitted", "us-east-2", "bridge", matrix.FIRST_SEED, 5)
 
 
-def interpolated(front: Sequence[tuple[float, float]], cost: float) -> float:
-    """Degraded minutes of the front at that cost, straight between its points. Infinite where it does not reach down to
-    that cost; the dearest point's where money is left over.
-    """
-    if cost < front[0][0]:
-        return inf
-    for (left, high), (right, low) in pairwise(front):
-        if left <= cost <= right:
-            return high + (low - high) * (cost - left) / (right - left)
-    return front[-1][1]
-
-
-def table(title: str, results: Results) -> Table:
-    """Means per region and policy, and the ratios to the two baselines as degraded minutes @ cost."""
-    shown = Table("region", "policy", title=title, title_justify="left")
-    for column in ("degraded min", "USD", "x alarm", "x fallback"):
-        shown.add_column(column, justify="right")
-    for region in results.regions:
-        for policy in results.policies:
-            mean = results.mean(policy, region)
-            ratios = [results.ratios(policy, base)[region] for base in BASELINES if base in results.policies]
-            compared = [f"{ratio.degraded_minutes:.2f} @ {ratio.cost_usd:.3f}" for ratio in ratios]
-            shown.add_row(region, policy, f"{mean.degraded_minutes:.0f}", f"{mean.cost_usd:.0f}", *compared)
-        shown.add_section()
-    return shown
-
-
-def verdicts(results: Results, policy: str) -> list[tuple[str, str, bool]]:
-    """(bound, measured, whether it holds) for that policy."""
-    alarm, fallback = results.ratios(policy, "alarm"), results.ratios(policy, "fallback")
-    minutes = [ratio.degraded_minutes for ratio in alarm.values()]
-    costs = [ratio.cost_usd for ratio in alarm.values()]
-    found = [
-        (
-            "alarm: degraded minutes at most 0.5 (geometric mean), worst 0.6, at no higher cost",
-            f"{geometric_mean(minutes):.2f}, worst {max(minutes):.2f}, cost {fmean(costs):.3f}, worst {max(costs):.3f}",
-            geometric_mean(minutes) <= 0.5 and max(minutes) <= 0.6 and max(costs) <= 1,
-        )
+def compared(done: dict[Task, Outcome], case: str, days: float) -> Compared:
+    """The outcomes of one case over the seeds that every policy has lived through everywhere."""
+    mine = {task: outcome for task, outcome in done.items() if task.case == case and task.days == days}
+    places = matrix.places(case)
+    seeds = sorted({task.seed for task in mine})
+    whole = [
+        seed
+        for seed in seeds
+        if all(Task(case, place, policy, seed, days) in mine for place in places for policy in POLICIES)
     ]
-    minutes = [ratio.degraded_minutes for ratio in fallback.values()]
-    costs = [ratio.cost_usd for ratio in fallback.values()]
-    found.append(
-        (
-            "fallback: degraded minutes at most 0.65 at cost at most 1.06 (means)",
-            f"{fmean(minutes):.2f} at {fmean(costs):.3f}, worst region {max(minutes):.2f} at {max(costs):.3f}",
-            fmean(minutes) <= 0.65 and fmean(costs) <= 1.06,
-        )
+    return Compared(
+        {
+            place: {policy: [mine[Task(case, place, policy, seed, days)] for seed in whole] for policy in POLICIES}
+            for place in places
+        }
     )
-    knobs = results.against_knobs(policy)
-    found.append(
-        (
-            "fixed knobs: on or below their front in every region",
-            ", ".join(f"{region} {f'{v:.2f}' if v else 'cheaper than any knob'}" for region, v in knobs.items()),
-            all(value <= 1 for value in knobs.values()),
-        )
+
+
+# --- the table of the docs -------------------------------------------------------------------------------------------
+
+
+def figure(value: Mean, digits: int = 2) -> str:
+    if math.isnan(value.value):
+        return "not comparable"
+    spread = f" ± {value.half_width:.{digits}f}" if math.isfinite(value.half_width) else ""
+    return f"{value.value:.{digits}f}{spread}"
+
+
+def rows_of(case: str, found: Compared, policy: str) -> list[str]:
+    """Against the alarm watchdog, the fallback and the timers' front: each place, the mean, whether the bound holds."""
+    places = list(found.outcomes)
+    rows = []
+    for against, most_minutes, most_usd in (("alarm", 0.5, 1.0), ("fallback", 0.65, 1.06)):
+        pairs = [
+            (found.ratio(policy, against, minutes, *chosen), found.ratio(policy, against, usd, *chosen))
+            for chosen in ([place] for place in places)
+        ]
+        mean = found.ratio(policy, against, minutes, *places), found.ratio(policy, against, usd, *places)
+        worst = max(one.value for one, _ in pairs)
+        held = mean[0].value <= most_minutes and mean[1].value <= most_usd and (against != "alarm" or worst <= 0.6)
+        cells = [f"{figure(one)} @ {figure(cost, 3)}" for one, cost in (*pairs, mean)]
+        rows.append(_row(case, against, cells, f"{most_minutes} @ {most_usd}", held=held))
+    fronts = [found.against_front(policy, TIMERS, place) for place in places]
+    mean_front = found.against_front(policy, TIMERS, *places)
+    held = all(value.value <= 1 for value in fronts)
+    rows.append(
+        _row(case, "fixed timer, at equal cost", [figure(one) for one in (*fronts, mean_front)], "1", held=held)
     )
-    chosen = [o for o in results.outcomes if o.task.policy == policy]
-    late = sorted(seconds for o in chosen for seconds in o.late_seconds)
-    early, missed = sum(o.early for o in chosen), sum(o.missed for o in chosen)
-    answered, bridges = sum(o.answered for o in chosen), sum(o.bridges for o in chosen)
-    spread = f"median {quantiles(late, n=100)[49]:.1f} s, worst {late[-1]:.1f} s" if len(late) > 1 else "no failover"
-    found.append(
-        (
-            "decision at most 20 s after patience runs out, in every drought; none within patience",
-            f"{len(late)} failovers: {spread}; early {early}, missed {missed}, "
-            f"answered by the market within patience {answered}; moved before the loss of a box {bridges}",
-            bool(late) and late[-1] <= 20 and not early and not missed,
-        )
+    return rows
+
+
+def _row(case: str, against: str, cells: Sequence[str], bound: str, *, held: bool) -> str:
+    blank = [""] * (3 - (len(cells) - 1))
+    told = [*cells[:-1], *blank, cells[-1]]
+    return f"| {case} | {against} | {' | '.join(told)} | {bound} | {'holds' if held else '**falls**'} |"
+
+
+def page(done: dict[Task, Outcome], days: float) -> str:
+    """The tables of the docs."""
+    all_compared = {case: compared(done, case, days) for case in CASES}
+    lived = {case: found for case, found in all_compared.items() if found.seeds}
+    said = ", ".join(f"{case} {found.seeds}" for case, found in lived.items())
+    parts = [
+        f"{days:g} days each, valve off, seeds from {matrix.FIRST_SEED} on, as many as stand behind each case: {said}. "
+        f"{' '.join(f'{note}.' for note in behaviour_assumed())}",
+    ]
+    for policy in OURS:
+        rows = [row for case, found in lived.items() for row in rows_of(case, found, policy)]
+        parts += [
+            f"**`{policy}`**, degraded minutes @ cost, both in times of the other's; of the traces, one file a column:",
+            "\n".join(
+                [
+                    "| case | against | us-east-1 | us-east-2 | us-west-2 | mean | bound | |",
+                    "|---|---|---|---|---|---|---|---|",
+                    *rows,
+                ]
+            ),
+        ]
+    parts += ["Decisions after patience has run out, seconds:", _decisions(lived), checked_line()]
+    return "\n\n".join(parts)
+
+
+def _decisions(lived: dict[str, Compared]) -> str:
+    lines = [
+        "| case | failovers | worst | later than 20 s | early | missed | bridges |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case, found in lived.items():
+        ours = [outcome for policies in found.outcomes.values() for outcome in policies["bridge"]]
+        late = [seconds for outcome in ours for seconds in outcome.late_seconds]
+        sums = [sum(getattr(outcome, of) for outcome in ours) for of in ("early", "missed", "bridges")]
+        worst = f"{max(late):.1f}" if late else ""
+        told = [len(late), worst, sum(seconds > 20 for seconds in late), *sums]
+        lines.append(f"| {case} | {' | '.join(map(str, told))} |")
+    return "\n".join(lines)
+
+
+def checked_line() -> str:
+    """The line by which a test sees that the page is of this policy, this simulated cloud and these defaults."""
+    lived = CHECKED.job().run().measure
+    return (
+        f"The first {CHECKED.days:g} days of `{CHECKED.case}`, {CHECKED.place}, seed {CHECKED.seed}, under `bridge`: "
+        f"{lived.degraded_minutes:.1f} min, ${lived.cost_usd:.2f}."
     )
-    return found
 
 
-def picture(results: Results, path: Path) -> None:
-    """Cost against degraded minutes, one panel a region: the front of the fixed knobs, the baselines, ours."""
-    import matplotlib as mpl
+def widest(done: dict[Task, Outcome], days: float) -> float:
+    """The widest interval of a ratio in the tables; infinite where one seed is all there is."""
+    found = [compared(done, case, days) for case in CASES]
+    return max(
+        (
+            value.half_width
+            for case in found
+            if case.seeds
+            for policy in OURS
+            for against in ("alarm", "fallback")
+            for of in (minutes, usd)
+            for value in [case.ratio(policy, against, of, *case.outcomes)]
+        ),
+        default=math.inf,
+    )
 
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, panels = plt.subplots(1, len(results.regions), figsize=(4.6 * len(results.regions), 4), squeeze=False)
-    for panel, region in zip(panels[0], results.regions, strict=True):
-        knobs = results.points(region, (p for p in results.policies if p.startswith(KNOBS)))
-        panel.plot(*zip(*knobs, strict=True), "o-", color="0.6", label="fixed knobs, 10 min to 4 h")
-        for policy in BASELINES:
-            panel.plot(*results.points(region, [policy])[0], "D", label=policy)
-        panel.plot(*zip(*results.points(region, results.judged), strict=True), "o-", label="bridge, bar 30 to 90 min")
-        panel.plot(*results.points(region, ["bridge"])[0], "D", color="C2", label="bridge, the default bar")
-        panel.set(title=region, xlabel="USD in 45 days", ylabel="degraded minutes in 45 days", ylim=(0, None))
-        panel.grid(alpha=0.3)
-    panels[0][0].legend(fontsize=8)
-    figure.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    plt.close(figure)
+# --- running ---------------------------------------------------------------------------------------------------------
 
 
 @click.command()
-@click.option("--seeds", default=20, show_default=True, help="How many, from --first-seed on.")
-@click.option("--first-seed", default=101, show_default=True)
+@click.option("--seeds", type=int, help="For every case; as many as its line in the matrix says unless given.")
 @click.option("--days", default=45.0, show_default=True)
-@click.option("--jobs", default=2, show_default=True)
-@click.option("--case", "cases", multiple=True, help="market/behaviour; repeatable. Default: all that the bounds name.")
-@click.option("--policy", "policies", multiple=True, help="Repeatable. Default: all.")
+@click.option("--workers", default=2, show_default=True)
+@click.option("--minutes", "limit", default=60.0, show_default=True, help="No drill is begun later; --resume goes on.")
+@click.option("--case", "cases", type=click.Choice(list(CASES)), multiple=True, help="Repeatable. All unless given.")
+@click.option("--policy", "names", type=click.Choice(POLICIES), multiple=True, help="Repeatable. All unless given.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench-policy"), show_default=True)
-@click.option("--resume", is_flag=True, help="Take what --out holds already as drilled: right while no policy changes.")
+@click.option("--resume", is_flag=True, help="Go on with what --out holds: right while no policy has changed.")
+@click.option("--page", "to_page", is_flag=True, help="Write the tables and the picture of docs/bridge-policy.md.")
 def main(
-    seeds: int,
-    first_seed: int,
+    seeds: int | None,
     days: float,
-    jobs: int,
+    workers: int,
+    limit: float,
     cases: tuple[str, ...],
-    policies: tuple[str, ...],
+    names: tuple[str, ...],
     out: Path,
     *,
     resume: bool,
+    to_page: bool,
 ) -> None:
-    """Print the table of all bounds; figures and raw outcomes go to --out."""
-    console = Console()
-    wanted = [tuple(case.split("/", 1)) for case in cases] or contest.default_cases()
-    chosen: Mapping[str, object] = {name: POLICIES[name] for name in policies} or POLICIES
-    for market, behaviour in wanted:
-        tasks = contest.all_tasks(
-            [(market, behaviour)], chosen, synthetic.regions(), range(first_seed, first_seed + seeds), days
-        )
-        name = f"{market}-{behaviour}".replace(" ", "-")
-        known = contest.remembered(out / f"{name}.json") if resume else {}
-        known |= {
-            done.task: done for done in contest.run_all([task for task in tasks if task not in known], jobs, console)
-        }
-        out.mkdir(parents=True, exist_ok=True)
-        (out / f"{name}.json").write_text(json.dumps([asdict(outcome) for outcome in known.values()]))
-        if not {policy for policy in POLICIES if not policy.startswith("bridge ")} <= set(chosen):
-            continue  # nothing to compare yet
-        results = Results(known[task] for task in tasks)
-        title = f"{market} markets, {behaviour}, {seeds} seeds from {first_seed}, {days:g} days"
-        console.print(table(title, results))
-        picture(results, out / f"{name}.svg")
-        for policy in results.judged:
-            for bound, measured, holds in verdicts(results, policy):
-                console.print(
-                    f"{'holds ' if holds else 'BROKEN'} {policy}: {bound}\n       {measured}", highlight=False
-                )
+    """Drill the matrix, seed by seed; print the tables of all bounds."""
+    console, until = Console(), time.monotonic() + limit * 60
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "outcomes.jsonl"
+    if not resume:
+        path.unlink(missing_ok=True)
+    done = matrix.remembered(path)
+    left = [t for t in matrix.tasks(cases or list(CASES), names or POLICIES, seeds, days) if t not in done]
+    with path.open("a", encoding="utf-8") as file, Progress(console=console, transient=True) as progress:
+        shown = progress.add_task("drills", total=len(left))
+        lived = run([task.job() for task in left], workers=workers, until=until)
+        for task, (_, result) in zip(left, lived, strict=False):
+            done[task] = matrix.outcome(task, result)
+            file.write(matrix.line(done[task]))
+            file.flush()
+            progress.advance(shown)
+    written = page(done, days)
+    (out / "tables.md").write_text(written + "\n", encoding="utf-8")
+    console.print(written, highlight=False, soft_wrap=True, markup=False)
+    reached = widest(done, days)
+    console.print(f"widest interval of a mean ratio: ±{reached:.3f}; wanted ±{WANTED_HALF_WIDTH}", highlight=False)
+    if to_page:
+        from fleet.drills import charts
+
+        replace_between(PAGE, BEGIN, END, written)
+        charts.fronts({case: compared(done, case, days) for case in ("fitted", "levels")}, PICTURE)
 
 
 if __name__ == "__main__":

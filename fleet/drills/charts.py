@@ -1,6 +1,6 @@
 """Draws what a comparison or a sweep came to: cost against degraded minutes, and how long the windows were."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib as mpl
@@ -8,7 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
-from fleet.drills.compare import Row, front
+from fleet.drills.experiment import Row, front
+from fleet.drills.matrix import OURS, TIMERS
+from fleet.drills.policies import POLICIES
+from fleet.drills.ratios import Compared, minutes, usd
 from fleet.outsiders import printable
 from fleet.timeline import INK, QUIET, STYLE
 
@@ -86,6 +89,30 @@ def windows(rows: Sequence[Row], path: Path, *, title: str, alarm_minutes: int) 
         axes.legend(frameon=False, loc="lower right", title="windows per market")
 
     return _save(path, title, draw)
+
+
+def fronts(cases: Mapping[str, Compared], path: Path) -> Path:
+    """Cost against degraded minutes, a row of panels a case, one a region: the timers' front, the rivals, ours."""
+    rows = {case: found for case, found in cases.items() if found.seeds}
+    most = max(len(found.outcomes) for found in rows.values())
+    with mpl.rc_context({**STYLE, "axes.spines.left": True}):
+        figure = Figure(figsize=(4.4 * most, 3.9 * len(rows)), layout="constrained")
+        panels = figure.subplots(len(rows), most, squeeze=False)
+        for line, (case, found) in zip(panels, rows.items(), strict=True):
+            for axes, place in zip(line, found.outcomes, strict=True):
+                timers = sorted((found.mean(place, name, usd), found.mean(place, name, minutes)) for name in TIMERS)
+                axes.plot(*zip(*timers, strict=True), "o-", color="#999999", label="fixed timer, 0 to 24 h")
+                for color, name in zip(COLORS, ("alarm", "fallback", *OURS), strict=False):
+                    at = found.mean(place, name, usd), found.mean(place, name, minutes)
+                    axes.plot(*at, "D", color=color, label=POLICIES[name].name, markeredgecolor=INK)
+                axes.set_title(f"{place}, {case}", loc="left", fontsize=10, fontweight="bold")
+                axes.set_xlabel("USD in 45 days")
+                axes.set_ylabel("degraded minutes in 45 days")
+                axes.set_ylim(bottom=0)
+                axes.grid(color="#EEEEEE", linewidth=0.8)
+        panels[0][0].legend(fontsize=8, frameon=False)
+        figure.savefig(path, metadata={"Date": None})
+    return path
 
 
 def _save(path: Path, title: str, draw: Callable[[Axes], None]) -> Path:

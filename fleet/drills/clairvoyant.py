@@ -56,8 +56,6 @@ Change = tuple[float, Step | int]  # when, and a step of the market or how many 
 class Clairvoyant:
     """Knows what comes. Not a policy that anybody can run."""
 
-    name: str = "clairvoyant bound"
-
     def live(self, drill: Drill) -> None:
         """Write the log of the cheapest schedule."""
         replicas = drill.settings.capacity.min

@@ -15,7 +15,8 @@ from rich.text import Text
 from fleet import events
 from fleet.drills import arguments, policies, scene, tell
 from fleet.drills.clock import utc
-from fleet.drills.compare import Job, Row, front, quantile, run
+from fleet.drills.experiment import Job, Row, front, quantile, run
+from fleet.drills.scene import Scene
 from fleet.events import Event
 from fleet.ops.context import Operator, pass_operator
 from fleet.settings import Settings
@@ -23,14 +24,15 @@ from fleet.terminal import Terminal
 
 NIGHT = "2026-07-27-seven-reclaims-in-21-hours"
 LONGEST_PAUSE_SECONDS = 1.5
-PIPE_COLUMNS = 110
+PIPE_COLUMNS = 120
+UNWARNED = "The same without early warnings: no loss is announced ahead of its notice"
 CAPTION = "degraded minutes, spells of them and their lengths (median / 90 % / longest, min); ±: 95 % interval"
 
 
 @click.command("drill")
 @click.argument("what", nargs=-1)
 @click.option(
-    "--policy", "names", multiple=True, metavar="NAME", help=f"{', '.join(policies.POLICIES)}; all by default."
+    "--policy", "names", multiple=True, metavar="NAME", help=f"{policies.known()}; the first six unless given."
 )
 @click.option("--live", is_flag=True, help="Tell the first policy's story as it happens.")
 @click.option("--speed", type=click.FloatRange(1), default=300, show_default=True, help="Of --live, times real time.")
@@ -57,7 +59,7 @@ def drill_command(
     \b
     Examples:
       fleetctl drill                                  the night of 28 July, every policy
-      fleetctl drill 07-21 --policy watchdog --live   four reclaims in 48 hours, told as they happen
+      fleetctl drill 07-21 --policy alarm --live      four reclaims in 48 hours, told as they happen
       fleetctl drill us-west-2 --seeds 20             45 days, 20 markets, all policies
       fleetctl drill my.market --boots 2 --set watchdog.grace_seconds=1200
     """
@@ -67,22 +69,29 @@ def drill_command(
     console = _console()
     words = what or (NIGHT,)
     console.print(f"drill: {' '.join(words)}", style="bold")
-    chosen = tuple(dict.fromkeys(names or policies.POLICIES))
-    for name in chosen:
-        policies.named(name)
     place = arguments.scene_of(words, options)
-    base = Job(place, chosen[0], 0, arguments.settings_of(operator, place, options), arguments.twist_of(options))
+    settings = arguments.settings_of(operator, place, options)
+    chosen = tuple(dict.fromkeys(policies.resolved(name, settings) for name in names or policies.COMPARED))
+    base = Job(place, chosen[0], 0, settings, arguments.twist_of(options))
     first = base.drill()  # reads and checks every file before anything else
     if live:
         _tell(base, speed, console)
         return
     seeds = range(arguments.seeds_of(place, options))
     jobs = [dataclasses.replace(base, policy=name, seed=seed, keeps_log=seed == 0) for name in chosen for seed in seeds]
-    rows = _rows(jobs, options["workers"], console, lambda job: policies.named(job.policy).name)
-    for note in (*first.assumptions, *_pinned(rows)):
+    rows = _rows(jobs, options["workers"], console, _label)
+    notes = [*first.assumptions, *_pinned(rows)]
+    for note in notes:
         console.print(f"- {note}", style="dim")
-    _table(rows, console, first.market.name if len(seeds) == 1 else f"{' '.join(words)}, {len(seeds)} markets")
-    path = _page(base.settings, chosen, rows, [*first.assumptions, *_pinned(rows)], out)
+    title = f"{' '.join(words)}, {_markets(place, len(seeds))}" if len(seeds) > 1 else first.market.name
+    _table(rows, console, title)
+    unwarned: list[Row] = []
+    if first.physics.recommendation_ahead_share:
+        twist = dataclasses.replace(base.twist, warned_share=0)
+        again = [dataclasses.replace(job, twist=twist, keeps_log=False) for job in jobs]
+        unwarned = _rows(again, options["workers"], console, _label)
+        _table(unwarned, console, UNWARNED)
+    path = _page(base.settings, chosen, rows, unwarned, notes, out, title=title)
     console.print(Text.assemble((str(path), "bold"), "  pictures, windows, every decision; events-*.jsonl beside it"))
 
 
@@ -113,27 +122,40 @@ def sweep_command(
 
     console = _console()
     console.print(f"sweep: {key} on {' '.join(what)}", style="bold")
-    policies.named(name)
     place = arguments.scene_of(what, options)
     variants = {}
     for value in values:
         changed = {**options, "changes": (*options["changes"], f"{key}={value}")}
         variants[value] = arguments.settings_of(operator, place, changed)
-    base = Job(place, name, 0, next(iter(variants.values())), arguments.twist_of(options))
-    base.drill()
+    settings = next(iter(variants.values()))
+    name = policies.resolved(name, settings)
+    base = Job(place, name, 0, settings, arguments.twist_of(options))
+    for note in base.drill().assumptions:
+        console.print(f"- {note}", style="dim")
     jobs = [
         dataclasses.replace(base, settings=settings, seed=seed, variant=value)
         for value, settings in variants.items()
         for seed in range(arguments.seeds_of(place, options))
     ]
     rows = _rows(jobs, options["workers"], console, lambda job: job.variant)
-    title = f"{key} on {' '.join(what)}, {name}, {len(jobs) // len(variants)} markets"
+    label = policies.POLICIES[name].name
+    title = f"{key} on {' '.join(what)}, {label}, {_markets(place, len(jobs) // len(variants))}"
     _table(rows, console, title)
     best = ", ".join(row.name for row in front(rows))
     console.print(f"not beaten in both cost and degraded minutes: {best}")
     out.mkdir(parents=True, exist_ok=True)
     path = charts.cost_against_degraded(rows, out / f"{key}.svg", title=title, with_front=True)
     console.print(str(path), style="bold")
+
+
+def _label(job: Job) -> str:
+    return policies.POLICIES[job.policy].name
+
+
+def _markets(place: Scene, seeds: int) -> str:
+    """Another seed is another market of a region, and other luck on the one market of a file."""
+    many = "s" if seeds > 1 else ""
+    return f"{seeds} market{many}" if place.seeded else f"1 market, {seeds} stroke{many} of luck"
 
 
 def _console() -> Console:
@@ -171,7 +193,7 @@ def _tell(job: Job, speed: float, console: Console) -> None:
         loud = sentence[:5].isupper()
         console.print(f"{utc(at):%d %b %H:%M:%S}  {sentence}", style="bold" if loud else None)
 
-    policies.named(job.policy).live(job.drill(emit))
+    policies.POLICIES[job.policy].live(job.drill(emit))
 
 
 def _pinned(rows: Sequence[Row]) -> list[str]:
@@ -197,6 +219,7 @@ def _cells(row: Row) -> dict[str, str]:
         "USD": str(row.cost_usd),
         "on-dem.": f"{row.on_demand_share:.0%}",
         "failovers": str(row.failovers),
+        "bridged": str(row.bridges),
     }
 
 
@@ -209,7 +232,16 @@ def _table(rows: Sequence[Row], console: Console, title: str) -> None:
     console.print(table)
 
 
-def _page(settings: Settings, chosen: Sequence[str], rows: Sequence[Row], notes: list[str], out: Path) -> Path:
+def _page(
+    settings: Settings,
+    chosen: Sequence[str],
+    rows: Sequence[Row],
+    unwarned: Sequence[Row],
+    notes: list[str],
+    out: Path,
+    *,
+    title: str,
+) -> Path:
     """The first seed of every policy in pictures, all seeds in charts."""
     from fleet import report, story
     from fleet.drills import charts
@@ -221,10 +253,9 @@ def _page(settings: Settings, chosen: Sequence[str], rows: Sequence[Row], notes:
             events.write(log, file)
     zooms = next(filter(None, (report.longest_spells(story.read(log)) for log in logs.values())), [])
     chapters = [
-        report.chapter(log, out, title=policies.named(name).name, prefix=f"timeline-{name}", zooms=zooms)
+        report.chapter(log, out, title=policies.POLICIES[name].name, prefix=f"timeline-{name}", zooms=zooms)
         for name, log in logs.items()
     ]
-    title = f"Drill: {rows[0].results[0].market}"
     drawn = [
         report.Picture(
             "cost against degraded minutes",
@@ -242,6 +273,7 @@ def _page(settings: Settings, chosen: Sequence[str], rows: Sequence[Row], notes:
             ),
         ),
     ]
-    return report.page(
-        out, title=title, chapters=chapters, table=[_cells(row) for row in rows], charts=drawn, notes=notes
-    )
+    tables = {"": [_cells(row) for row in rows]}
+    if unwarned:
+        tables[UNWARNED] = [_cells(row) for row in unwarned]
+    return report.page(out, title=f"Drill: {title}", chapters=chapters, tables=tables, charts=drawn, notes=notes)

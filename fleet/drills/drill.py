@@ -8,6 +8,7 @@ from typing import Protocol
 from fleet.drills.behaviour import Behaviour
 from fleet.drills.clock import utc
 from fleet.drills.cloud import SimulatedCloud
+from fleet.drills.droughts import Droughts
 from fleet.drills.history import History
 from fleet.drills.market import Market
 from fleet.drills.world import Emit
@@ -20,8 +21,8 @@ def default_settings() -> Settings:
     """The fleet of the measured figures: every threshold at its default."""
     model = Model(
         name="drill",
-        engine_version="0.0.0",
-        engine=Artifact(key="engine-0.0.0.tgz"),
+        engine_version="0.11.4",
+        engine=Artifact(key="engine-0.11.4.tgz"),
         gguf=Artifact(key="model.gguf"),
         modelfile=Artifact(key="Modelfile"),
     )
@@ -46,8 +47,9 @@ class Drill:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the scene does not say and the drill took for granted."""
-        notes: tuple[str, ...] = ()
-        if isinstance(self.scene, History):
+        if isinstance(self.scene, Market):
+            notes = (*self.scene.notes, *behaviour_assumed(self.physics))
+        else:
             notes = self.scene.assumptions
             if changed := self._changed(self.scene):
                 lag = self.physics.alarm.lag[1]
@@ -110,11 +112,24 @@ class Drill:
         return cloud
 
 
+def behaviour_assumed(physics: Behaviour | None = None) -> tuple[str, ...]:
+    """What every comparison on a market hangs on, in sentences without their stop."""
+    physics = physics or Behaviour()
+    boots, lag = physics.boots, physics.alarm.lag
+    shortest, longest = (boots.launch_to_kernel[i] + boots.kernel_to_serving[i] * boots.factor for i in (0, 1))
+    ahead, share = physics.recommendation_ahead, physics.recommendation_ahead_share
+    early = f"{share:.0%} of the losses are announced {ahead[0]:.0f} to {ahead[1]:.0f} s ahead (assumed, not measured)"
+    return (
+        f"Boots take {shortest:.0f} to {longest:.0f} s from launch to the open gate, as measured"
+        + ("" if boots.factor == 1 else f", times {boots.factor:g}"),
+        early if share else "No loss is announced ahead of its notice",
+        f"The alarm is told {lag[0]:.0f} to {lag[1]:.0f} s late",
+        f"{physics.scores.wrong_share:.0%} of the answers of the placement score are wrong",
+    )
+
+
 class Policy(Protocol):
     """One way to run the fleet."""
-
-    @property
-    def name(self) -> str: ...
 
     def live(self, drill: Drill) -> None:
         """Live through all of it; what happens goes to `drill.emit`, from `start` to `end`."""
@@ -125,19 +140,20 @@ class Result:
     """What one policy made of one drill. `log` is there where it was asked for."""
 
     market: str
-    policy: str
     seed: int
     measure: Measure
     log: tuple[Event, ...] = ()
+    droughts: Droughts = field(default_factory=Droughts)
 
 
 def run(drill: Drill, policy: Policy) -> Result:
     """Live through the drill under this policy."""
-    measure = Measure()
+    measure, droughts = Measure(), Droughts(drill.settings.bridge.patience_seconds)
 
-    def both(event: Event) -> None:
+    def all_three(event: Event) -> None:
         measure.add(event)
+        droughts.add(event)
         drill.emit(event)
 
-    policy.live(replace(drill, emit=both))
-    return Result(drill.market.name, policy.name, drill.seed, measure)
+    policy.live(replace(drill, emit=all_three))
+    return Result(drill.market.name, drill.seed, measure, droughts=droughts)

@@ -13,7 +13,7 @@ from fleet.events import Event
 class Droughts:
     """Feed it the events of a log in order. Times are epoch seconds."""
 
-    patience_seconds: float
+    patience_seconds: float = 130
     late_seconds: list[float] = field(default_factory=list)  # each failover: how long after patience ran out
     early: int = 0  # failovers before patience ran out, or with a successor on its way
     answered: int = 0  # droughts that the market ended within patience

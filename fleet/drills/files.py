@@ -28,13 +28,20 @@ def load(paths: Sequence[Path]) -> Market:
     labels = [path.stem for path in paths]
     if len(set(labels)) != len(labels):
         raise UserError(f"{', '.join(map(str, paths))}: two files of one name would be one pool")
-    end = max(at for _, at in series)
+    ends = [at for _, at in series]
+    end = min(ends)
+    longer = [label for label, at in zip(labels, ends, strict=True) if at > end]
+    notes = (f"{', '.join(longer)}: cut to the {_hours(end - START)} of the shortest file",) if longer else ()
 
     def steps() -> Iterator[Step]:
         return merged(_sold(label, changes) for label, (changes, _) in zip(labels, series, strict=True))
 
     pools = tuple(pool(_type_in(label), _zone_in(label), label) for label in labels)
-    return Market(" + ".join(labels), pools, START, end, steps)
+    return Market(" + ".join(labels), pools, START, end, steps, notes)
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h"
 
 
 def _sold(label: str, changes: Changes) -> Iterator[Step]:

@@ -20,9 +20,16 @@ class RetryLadder:
         return self._at == math.inf
 
     def begin(self, delay: float) -> None:
-        """Something changed: the ladder begins anew."""
+        """What is asked for has changed: the ladder begins anew."""
         self._rung = 0
         self.schedule(delay)
+
+    def once_more(self, delay: float) -> None:
+        """More is missing than before: one attempt beside the ladder, which goes on where it stands."""
+        if self.rests:
+            self.begin(delay)
+        elif self._world.clock.now + delay < self._at:
+            self._world.clock.after(delay, self._beside)
 
     def schedule(self, delay: float) -> None:
         """Try that many seconds from now, if not before."""
@@ -31,14 +38,22 @@ class RetryLadder:
             self._at = at
             self._world.clock.at(at, self._attempt)
 
+    def _beside(self) -> None:
+        self._launch_all()
+
     def _attempt(self) -> None:
         if self._world.clock.now < self._at:
             return
         self._at = math.inf
-        gaps = self._world.behaviour.retry_ladder
+        if self._launch_all():
+            gaps = self._world.behaviour.retry_ladder
+            self.schedule(gaps[min(self._rung, len(gaps) - 1)])
+            self._rung += 1
+
+    def _launch_all(self) -> bool:
+        """Launch until nothing is missing; whether a launch failed instead."""
         while (launched := self._launch()) is not None:
             if not launched:
-                self.schedule(gaps[min(self._rung, len(gaps) - 1)])
-                self._rung += 1
-                return
+                return True
             self._rung = 0
+        return False

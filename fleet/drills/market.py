@@ -62,6 +62,7 @@ class Market:
     start: float
     end: float
     read: Callable[[], Iterable[Step]]
+    notes: tuple[str, ...] = ()  # what a reader of results must know of it
 
     @property
     def zones(self) -> tuple[str, ...]:

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 from fleet.drills.clairvoyant import Clairvoyant
 from fleet.drills.cloud import SimulatedCloud
 from fleet.drills.drill import Drill, Policy
+from fleet.drills.timer import FixedTimer
 from fleet.drills.world import SimulatedBox
 from fleet.errors import UserError
 from fleet.settings import Settings
@@ -19,8 +22,6 @@ RETRY_SECONDS = 60  # of the fallback, when there is no on-demand box either
 class OnDemandOnly:
     """No spot at all: the price of peace."""
 
-    name: str = "on-demand only"
-
     def live(self, drill: Drill) -> None:
         """The group alone replaces what breaks."""
         drill.cloud(lever=100).run()
@@ -30,8 +31,6 @@ class OnDemandOnly:
 class SpotOnly:
     """An all-spot group that nobody watches."""
 
-    name: str = "spot, no watchdog"
-
     def live(self, drill: Drill) -> None:
         """The group retries for ever."""
         drill.cloud(lever=0).run()
@@ -40,8 +39,6 @@ class SpotOnly:
 @dataclass(frozen=True)
 class Watchdog:
     """The project's own watchdog, through its own handler."""
-
-    name: str = "alarm watchdog"
 
     def live(self, drill: Drill) -> None:
         """Every event, scan and command is one invocation of the five steps."""
@@ -54,8 +51,6 @@ class Watchdog:
 @dataclass(frozen=True)
 class DynamicFallback:
     """Per replica: an on-demand box runs whenever no spot box serves, and ends when one does."""
-
-    name: str = "dynamic fallback"
 
     def live(self, drill: Drill) -> None:
         """It acts on the balancer's verdict at once: no alarm, no scan."""
@@ -90,23 +85,66 @@ class _Fallback:
             cloud.end_beside(self._beside.pop())
 
 
-POLICIES: dict[str, Callable[[], Policy]] = {
-    "on-demand": OnDemandOnly,
-    "spot-only": SpotOnly,
-    "watchdog": Watchdog,
-    "fallback": DynamicFallback,
-    "clairvoyant": Clairvoyant,
-}
-
-
-def named(name: str) -> Policy:
-    """A policy by its name on the command line; raises UserError."""
-    if name not in POLICIES:
-        raise UserError(f"policy {name!r} is unknown; there are {', '.join(POLICIES)}")
-    return POLICIES[name]()
-
-
 def without_valve(settings: Settings) -> Settings:
     """The same fleet with the valve off, so that no policy looks good by pinning."""
     watchdog = replace(settings.watchdog, valve_failovers=10**9)
     return replace(settings, watchdog=watchdog, bridge=replace(settings.bridge, valve_failovers=10**9))
+
+
+def _alarm(settings: Settings) -> Settings:
+    return replace(settings, policy="alarm")
+
+
+def _bridge(settings: Settings, **limits: Any) -> Settings:
+    return replace(settings, policy="bridge", bridge=replace(settings.bridge, **limits))
+
+
+@dataclass(frozen=True)
+class Named:
+    """A policy of the registry: its label on every page, and the settings that it runs with."""
+
+    name: str
+    make: Callable[[], Policy]
+    adjust: Callable[[Settings], Settings] = lambda settings: settings
+
+    def live(self, drill: Drill) -> None:
+        """As `Policy.live`, under this policy's own settings."""
+        self.make().live(replace(drill, settings=self.adjust(drill.settings)))
+
+
+TIMER_MINUTES = (0, 10, 30, 60, 120, 240, 480, 1440)
+POLICIES: dict[str, Named] = {
+    "on-demand": Named("on-demand only", OnDemandOnly),
+    "spot-only": Named("spot, no watchdog", SpotOnly),
+    "alarm": Named("alarm watchdog", Watchdog, _alarm),
+    "bridge": Named("bridge watchdog", Watchdog, _bridge),
+    "fallback": Named("dynamic fallback", DynamicFallback),
+    "clairvoyant": Named("clairvoyant bound", Clairvoyant),
+}
+COMPARED = tuple(POLICIES)  # unless some are named
+# The bridge policy's own front beside its defaults, and a point with less patience.
+POLICIES |= {
+    f"bridge-{minutes}": Named(f"bridge, bar {minutes} min", Watchdog, partial(_bridge, bar_seconds=minutes * 60))
+    for minutes in (30, 90)
+}
+POLICIES["bridge-impatient"] = Named(
+    "bridge, patience 60 s, bar 40 min", Watchdog, partial(_bridge, patience_seconds=60, bar_seconds=2400)
+)
+POLICIES |= {
+    f"timer-{minutes}": Named(f"fixed timer, {minutes} min", partial(FixedTimer, minutes * 60.0))
+    for minutes in TIMER_MINUTES
+}
+AS_SET = "watchdog"  # whichever of the two the settings name
+
+
+def known() -> str:
+    """The names that an operator may give."""
+    return ", ".join([*COMPARED, AS_SET, *(name for name in POLICIES if name not in COMPARED)])
+
+
+def resolved(name: str, settings: Settings) -> str:
+    """The name in the registry; raises UserError."""
+    name = settings.policy if name == AS_SET else name
+    if name not in POLICIES:
+        raise UserError(f"policy {name!r} is unknown; there are {known()}")
+    return name

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet.drills import files, history, synthetic
+from fleet.drills import files, history, levels, synthetic
 from fleet.drills.history import History
 from fleet.drills.market import PLENTY, Market
 from fleet.errors import UserError
@@ -17,6 +17,7 @@ class Scene:
     history: str = ""
     files: tuple[Path, ...] = ()
     region: str = ""
+    levels: bool = False  # the region by `levels`: markets of another build
     days: float = 45
     supply: int = PLENTY  # boxes that each pool of a synthetic region carries while it sells
     up: float = 1.0  # factors on the lengths of a region's spells: markets of other parameters
@@ -33,14 +34,17 @@ class Scene:
             return history.load(self.history)
         if self.files:
             return files.load(self.files)
+        if self.levels:
+            return levels.market(self.region, seed, days=self.days)
         region = synthetic.stretched(synthetic.region(self.region), up=self.up, down=self.down)
         return synthetic.market(region, seed, days=self.days, supply=self.supply)
 
 
 def named(words: Sequence[str], *, days: float, supply: int = PLENTY, up: float = 1.0, down: float = 1.0) -> Scene:
-    """The scene that an operator asks for: region, history (any unique part of its name) or files."""
-    if len(words) == 1 and words[0] in synthetic.regions():
-        return Scene(region=words[0], days=days, supply=supply, up=up, down=down)
+    """The scene that an operator asks for: REGION or REGION/levels, history (any unique part of its name), or files."""
+    region, _, build = words[0].partition("/") if len(words) == 1 else ("", "", "")
+    if region in synthetic.regions() and build in ("", "levels"):
+        return Scene(region=region, levels=bool(build), days=days, supply=supply, up=up, down=down)
     paths = tuple(Path(word) for word in words)
     if any(path.suffix in (".json", ".csv", ".market") for path in paths):
         if len(paths) == 1 and files.is_history(paths[0]):
@@ -57,4 +61,5 @@ def named(words: Sequence[str], *, days: float, supply: int = PLENTY, up: float 
 
 def known() -> list[str]:
     """Names that need no file."""
-    return [*history.names(), *synthetic.regions()]
+    regions = synthetic.regions()
+    return [*history.names(), *regions, *(f"{region}/levels" for region in regions)]

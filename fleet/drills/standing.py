@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from rich.progress import track
 
 from fleet.drills.charts import COLORS
-from fleet.drills.compare import Job, Mean, Row, front, mean, run
 from fleet.drills.drill import Result, default_settings
+from fleet.drills.experiment import Job, Mean, Row, front, mean, run
 from fleet.drills.policies import without_valve
 from fleet.drills.scene import Scene
 from fleet.settings import Policy, Settings
@@ -80,20 +80,22 @@ def main(policy: Policy, seeds: int, days: float) -> None:
     variants |= {f"{key} {value}": changed(base, key, value) for key, values in swept.items() for value in values}
     scene = Scene(region=REGION, days=days)
     jobs = [
-        Job(scene, "watchdog", seed, settings, variant=name)
-        for name, settings in variants.items()
-        for seed in range(seeds)
+        Job(scene, policy, seed, settings, variant=name) for name, settings in variants.items() for seed in range(seeds)
     ]
     results: dict[str, list[Result]] = {}
     for job, result in track(run(jobs), total=len(jobs), description="drills"):
         results.setdefault(job.variant, []).append(result)
     rows = [Row(name, tuple(results[name])) for name in variants]
-    text = page.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    page.write_text(f"{before}{BEGIN}\n{_table(rows, seeds, days)}\n{END}{after}", encoding="utf-8")
+    replace_between(page, BEGIN, END, _table(rows, seeds, days))
     drawn = [row for row in rows if not row.name.startswith(NOT_DRAWN)]
     draw(drawn, base, DOCS / "pictures" / f"{PAGES[policy]}.svg")
+
+
+def replace_between(page: Path, begin: str, end: str, text: str) -> None:
+    """Put `text` between two marks of a page."""
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def against(row: Row, base: Row, of: str) -> Mean:

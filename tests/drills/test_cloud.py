@@ -62,10 +62,10 @@ def test_same_seed_same_bytes_in_a_process_that_hashes_otherwise() -> None:
     """The order of no set or dictionary of strings may reach the log."""
     code = (
         "from fleet.drills import synthetic\nfrom fleet.drills.drill import Drill\n"
-        "from fleet.drills.policies import POLICIES\n"
-        "for name in POLICIES:\n"
+        "from fleet.drills.policies import COMPARED, POLICIES\n"
+        "for name in COMPARED:\n"
         "    market = synthetic.market(synthetic.region('us-east-2'), 1, days=3)\n"
-        "    POLICIES[name]().live(Drill(market, emit=lambda event: print(event.line())))\n"
+        "    POLICIES[name].live(Drill(market, emit=lambda event: print(event.line())))\n"
     )
     logs = [
         subprocess.run(

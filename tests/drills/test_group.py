@@ -1,5 +1,6 @@
 """The simulated group: hooks, replacement in both worlds, rebalancing, refreshes, health, quotas and API faults."""
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -207,6 +208,20 @@ def test_rebalancing_stays_within_a_tenth_and_at_least_one_above_max(settings: S
         cloud.run(START + second)
         most = max(most, sum(box.counted for box in cloud.autoscaling.boxes.values()))
     assert most == 5
+
+
+def test_attempts_of_a_group_in_a_drought_follow_the_measured_gaps_and_one_more_when_the_box_is_gone(
+    settings: Settings,
+) -> None:
+    """The gaps count failed launches in a row: the end of the box, two minutes after its notice, adds one attempt."""
+    measured = [11, 11, 65, 65, 120, 120, 240, 480, 600, 600]
+    cloud, log = build(settings, market((HOUR, 0), hours=3), serving="spot")
+    cloud.run()
+    attempts = [at - HOUR - 15 for at in told(log, "launch.failed")]
+    once_more = 120 + LAUNCH - 15
+    assert once_more in attempts
+    attempts.remove(once_more)
+    assert attempts[: len(measured) + 1] == list(itertools.accumulate([0, *measured]))
 
 
 # --- refresh ---------------------------------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def test_picture_of_one_log_stands_beside_the_page(log: list[Event], tmp_path: P
 
 def test_story_finds_the_degraded_spells(log: list[Event]) -> None:
     minutes = [round((span.end - span.start) / 60, 1) for span in story.read(log).degraded()]
-    assert minutes == [5.5, 215.8, 7.2, 111.6]
+    assert minutes == [5.5, 214.0, 7.2, 111.6]
 
 
 def at(minute: float, kind: str, **fields: object) -> Event:

@@ -1,32 +1,32 @@
-"""What policies are held against: the fixed knobs, markets of another build, and the judge of droughts."""
+"""What policies are held against: the fixed timer, markets of another build, and the judge of droughts."""
 
 import itertools
+import math
 import re
 from collections import Counter
 from datetime import UTC, datetime
-from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from fleet.drills import bounds, contest, levels, standing, synthetic
+from fleet.drills import bounds, experiment, levels, matrix, ratios, standing, synthetic
 from fleet.drills.behaviour import Behaviour, Boots
-from fleet.drills.compare import Job, Row
 from fleet.drills.drill import Drill, Result
 from fleet.drills.droughts import Droughts
-from fleet.drills.knobs import FixedKnobs
+from fleet.drills.experiment import Job, Row
 from fleet.drills.market import Market, Step
 from fleet.drills.policies import DynamicFallback
 from fleet.drills.scene import Scene
+from fleet.drills.timer import FixedTimer
 from fleet.events import Event
 from fleet.measure import Measure
 from fleet.settings import Settings
 from tests.drills.by_hand import BOOT_SECONDS, START, exact, market, with_steps
 
 
-def logged(settings: Settings, policy: FixedKnobs, *steps: tuple[float, int], hours: float = 6) -> list[Event]:
+def logged(settings: Settings, policy: FixedTimer, *steps: tuple[float, int], hours: float = 6) -> list[Event]:
     log: list[Event] = []
     policy.live(Drill(market(*steps, hours=hours), settings, exact(), emit=log.append))
     return log
@@ -36,21 +36,23 @@ def levers(log: list[Event]) -> list[tuple[float, int]]:
     return [(e.at.timestamp() - START, e.fields["percentage"]) for e in log if e.kind == "lever"]
 
 
-def test_fixed_knobs_fail_over_on_the_first_failure_and_return_after_their_time_of_supply(settings: Settings) -> None:
-    log = logged(settings, FixedKnobs(1800), (3600, 0), (7200, 1000))
+def test_the_fixed_timer_fails_over_on_the_first_failure_and_returns_after_its_time_of_supply(
+    settings: Settings,
+) -> None:
+    log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000))
     (_, spot), (failover, on_demand), (back, again) = levers(log)
     assert [spot, on_demand, again] == [0, 100, 0]
     assert failover == 3600 + 15 + 1  # the attempt at the notice, and its event
     assert 7200 + 1800 <= back <= 7200 + 1800 + 60
 
 
-def test_fixed_knobs_start_counting_anew_when_supply_ends(settings: Settings) -> None:
-    log = logged(settings, FixedKnobs(1800), (3600, 0), (7200, 1000), (8000, 0), (8300, 1000))
+def test_the_fixed_timer_starts_counting_anew_when_supply_ends(settings: Settings) -> None:
+    log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000), (8000, 0), (8300, 1000))
     assert 8300 + 1800 <= levers(log)[-1][0] <= 8300 + 1800 + 60
 
 
-def test_fixed_knobs_return_launch_first(settings: Settings) -> None:
-    log = logged(settings, FixedKnobs(1800), (3600, 0), (7200, 1000))
+def test_the_fixed_timer_returns_launch_first(settings: Settings) -> None:
+    log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000))
     outages = [e.at.timestamp() - START for e in log if e.kind == "box.unserving"]
     serving = [e.at.timestamp() - START for e in log if e.kind == "box.serving"]
     assert serving[0] == 2 + BOOT_SECONDS
@@ -115,44 +117,60 @@ def test_a_move_while_a_box_serves_is_a_bridge() -> None:
     assert judged(*SERVING, (900.0, "lever", {"percentage": 100})).bridges == 1
 
 
-def test_a_front_is_straight_between_its_points_out_of_reach_below_them_and_level_above() -> None:
-    front = [(100.0, 50.0), (200.0, 30.0)]
-    assert [bounds.interpolated(front, cost) for cost in (100, 150, 200, 90, 210)] == [50, 40, 30, inf, 30]
+def test_a_front_is_straight_between_its_points_and_tells_nothing_outside_them() -> None:
+    points = [(100.0, 50.0), (200.0, 30.0)]
+    assert [ratios.interpolated(points, cost) for cost in (100, 150, 200)] == [50, 40, 30]
+    assert all(math.isnan(ratios.interpolated(points, cost)) for cost in (90, 210))
+
+
+def case_of(*, minutes: float, usd: float) -> ratios.Compared:
+    """A bridge policy at this point, three seeds alike, beside timers that span $110 to $200 and two dearer rivals."""
+    points = dict.fromkeys(matrix.TIMERS, (99.0, 199.0))
+    points |= {"timer-0": (48, 110.0), "timer-10": (30, 200.0), "timer-30": (60, 115.0)}
+    points |= {"alarm": (100, 100.0), "fallback": (60, 100.0), "bridge": (minutes, usd)}
+    return ratios.Compared(
+        {
+            "us-east-1": {
+                policy: [matrix.Outcome(matrix.Task("fitted", "us-east-1", policy, seed, 1), *at) for seed in range(3)]
+                for policy, at in points.items()
+            }
+        }
+    )
 
 
 @pytest.mark.parametrize(
-    ("minutes", "cost", "said", "holds"),
+    ("minutes", "usd", "said", "holds"),
     [
-        (47, 120.0, "1.02", False),
-        (42, 120.0, "0.91", True),
-        (99, 90.0, "cheaper than any knob", True),
-        (31, 250.0, "1.03", False),
+        (47, 120.0, "1.02 ± 0.00", "**falls**"),
+        (42, 120.0, "0.91 ± 0.00", "holds"),
+        (9999, 90.0, "not comparable", "**falls**"),
+        (1, 250.0, "not comparable", "**falls**"),
     ],
 )
-def test_a_policy_is_held_against_the_knobs_at_its_own_cost(
-    minutes: float, cost: float, said: str, holds: bool
+def test_a_policy_is_held_against_the_timers_at_its_own_cost_and_fails_where_they_do_not_reach(
+    minutes: float, usd: float, said: str, holds: str
 ) -> None:
-    points = {
-        "knobs 10 min": (48, 110.0),
-        "knobs 30 min": (30, 200.0),
-        "knobs 60 min": (60, 115.0),
-        "alarm": (100, 100.0),
-        "fallback": (60, 100.0),
-    }
-    points["bridge"] = (minutes, cost)
-    results = bounds.Results(
-        contest.Outcome(contest.Task("fitted", "as measured", "r", policy, 1, 1), at, usd, 1, (1.0, 2.0), 0, 0, 0, 0)
-        for policy, (at, usd) in points.items()
-    )
-    (verdict,) = [found for found in bounds.verdicts(results, "bridge") if found[0].startswith("fixed knobs")]
-    assert verdict[1:] == (f"r {said}", holds)
+    row = bounds.rows_of("fitted", case_of(minutes=minutes, usd=usd), "bridge")[-1]
+    assert f"| {said} |" in row
+    assert row.endswith(f"| {holds} |")
 
 
-def test_every_case_has_its_market_and_behaviour() -> None:
-    for name, behaviour in contest.default_cases():
-        assert behaviour in contest.BEHAVIOURS
-        steps = contest.MARKETS[name]("us-west-2", 1, 2).steps()
-        assert list(itertools.islice(steps, 3))
+def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it() -> None:
+    def lived(policy: str, factor: float, *shares: float) -> list[matrix.Outcome]:
+        task = matrix.Task("fitted", "r", policy, 0, 1)
+        return [matrix.Outcome(task, factor * share, 1) for share in shares]
+
+    alike = ratios.Compared({"r": {"one": lived("one", 3, 10, 50, 90), "other": lived("other", 6, 10, 50, 90)}})
+    assert alike.ratio("one", "other", ratios.minutes, "r") == experiment.Mean(0.5, 0)
+    apart = ratios.Compared({"r": {"one": lived("one", 3, 10, 50, 90), "other": lived("other", 6, 90, 50, 10)}})
+    assert apart.ratio("one", "other", ratios.minutes, "r").half_width > 0.5
+
+
+def test_every_case_of_the_matrix_has_its_markets() -> None:
+    for case in matrix.CASES:
+        for place in matrix.places(case):
+            job = matrix.Task(case, place, "bridge", 201, 2).job()
+            assert list(itertools.islice(job.drill().market.steps(), 3)), (case, place)
 
 
 def fallback(settings: Settings, behaviour: Behaviour, scene: Market) -> list[Event]:
@@ -183,22 +201,27 @@ def test_the_fallback_replaces_a_box_beside_the_group_whose_boot_fails(boots: Bo
     assert [e for e in log if e.kind == "box.serving"]
 
 
-def test_drills_of_an_earlier_run_are_not_drilled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ["--seeds", "1", "--days", "0.2", "--jobs", "1", "--case", "fitted/as measured", "--out", str(tmp_path)]
-    first = CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "knobs 10 min"])
+def test_drills_of_an_earlier_run_are_not_drilled_again_even_if_it_was_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounds, "CHECKED", matrix.Task("fitted", "us-east-2", "timer-0", 201, 0.2))
+    arguments = ["--seeds", "1", "--days", "0.2", "--workers", "1", "--case", "fitted", "--out", str(tmp_path)]
+    first = CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "timer-0"])
     assert first.exit_code == 0, first.output
-    (written,) = tmp_path.iterdir()
-    known = contest.remembered(written)
-    assert {task.policy for task in known} == {"fallback", "knobs 10 min"}
-    asked: list[contest.Task] = []
-    monkeypatch.setattr(contest, "run_all", lambda tasks, jobs, console: asked.extend(tasks) or [])
-    CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "alarm", "--resume"])
-    assert {task.policy for task in asked} == {"alarm"}
-    assert contest.remembered(written) == known
+    path = tmp_path / "outcomes.jsonl"
+    known = matrix.remembered(path)
+    assert {task.policy for task in known} == {"fallback", "timer-0"}
+    path.write_text(path.read_text()[:-20])
+    cut = matrix.remembered(path)
+    assert len(cut) == len(known) - 1
+    asked: list[experiment.Job] = []
+    monkeypatch.setattr(bounds, "run", lambda jobs, **_: asked.extend(jobs) or iter(()))
+    CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "timer-0", "--resume"])
+    assert len(asked) == 1
 
 
 def test_page_of_thresholds_is_of_the_policy_and_the_defaults_of_now() -> None:
-    job = Job(Scene(region=standing.REGION, days=standing.DAYS), "watchdog", 0, standing.defaults("alarm"))
+    job = Job(Scene(region=standing.REGION, days=standing.DAYS), "alarm", 0, standing.defaults("alarm"))
     page = (standing.DOCS / "thresholds.md").read_text()
     assert standing.first_market(job.run()) in page, "run `make thresholds`, then read the page again"
 
@@ -218,7 +241,7 @@ def test_a_threshold_that_makes_no_difference_is_not_said_to_lie_on_the_front() 
 
 def test_two_rows_are_indistinguishable_where_both_intervals_hold_zero() -> None:
     def row(name: str, *minutes: float) -> Row:
-        return Row(name, tuple(Result("m", "p", 0, Measure(degraded_seconds=m, usd={"spot": m})) for m in minutes))
+        return Row(name, tuple(Result("m", 0, Measure(degraded_seconds=m, usd={"spot": m})) for m in minutes))
 
     base = row("the defaults", 100, 100)
     assert standing.indistinguishable(row("noise", 99, 101), base)

@@ -2,8 +2,10 @@
 
 import math
 import os
+import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -25,12 +27,19 @@ class Twist:
 
     boots_factor: float = 1.0
     events_lost_share: float = 0.0
+    warned_share: float | None = None  # of losses that a recommendation announces minutes ahead; None: as assumed
+    scores_wrong_share: float | None = None
     spot_vcpu_quota: int | None = None  # None: never in the way
     on_demand_vcpu_quota: int | None = None
 
     def apply(self, behaviour: Behaviour) -> Behaviour:
+        warned, wrong = behaviour.recommendation_ahead_share, behaviour.scores.wrong_share
         return replace(
             behaviour,
+            recommendation_ahead_share=warned if self.warned_share is None else self.warned_share,
+            scores=replace(
+                behaviour.scores, wrong_share=wrong if self.scores_wrong_share is None else self.scores_wrong_share
+            ),
             boots=replace(behaviour.boots, factor=self.boots_factor),
             events=replace(behaviour.events, lost_share=self.events_lost_share),
             spot_vcpu_quota=self.spot_vcpu_quota,
@@ -52,23 +61,39 @@ class Job:
 
     def drill(self, emit: Callable[[Event], None] = lambda event: None) -> Drill:
         """The drill itself; raises UserError where its files are odd."""
-        plain = Drill(self.scene.build(self.seed), self.settings, seed=self.seed, emit=emit)
+        settings = policies.POLICIES[self.policy].adjust(self.settings)
+        plain = Drill(self.scene.build(self.seed), settings, seed=self.seed, emit=emit)
         return replace(plain, behaviour=self.twist.apply(plain.physics))
 
     def run(self) -> Result:
         log: list[Event] = []
         emit = log.append if self.keeps_log else lambda event: None
-        return replace(drill.run(self.drill(emit), policies.named(self.policy)), log=tuple(log))
+        return replace(drill.run(self.drill(emit), policies.POLICIES[self.policy]), log=tuple(log))
 
 
-def run(jobs: Sequence[Job], *, workers: int | None = None) -> Iterator[tuple[Job, Result]]:
-    """Every job with its result, in the order of the jobs, as they are done."""
+def run(jobs: Sequence[Job], *, workers: int | None = None, until: float = math.inf) -> Iterator[tuple[Job, Result]]:
+    """Every job with its result, in order, as they are done; none is begun after `until` (monotonic seconds)."""
     workers = min(workers or os.cpu_count() or 1, len(jobs))
     if workers <= 1:
-        yield from ((job, job.run()) for job in jobs)
+        for job in jobs:
+            if time.monotonic() >= until:
+                return
+            yield job, job.run()
         return
     with ProcessPoolExecutor(workers) as pool:
-        yield from zip(jobs, pool.map(Job.run, jobs, chunksize=1), strict=True)
+        waiting: deque[tuple[Job, Future[Result]]] = deque()
+        for job in jobs:
+            if time.monotonic() >= until:
+                break
+            waiting.append((job, pool.submit(Job.run, job)))
+            if len(waiting) > 2 * workers:
+                yield _done(*waiting.popleft())
+        while waiting:
+            yield _done(*waiting.popleft())
+
+
+def _done(job: Job, running: "Future[Result]") -> tuple[Job, Result]:
+    return job, running.result()
 
 
 @dataclass(frozen=True)
@@ -86,8 +111,12 @@ def mean(values: Iterable[float]) -> Mean:
     values = list(values)
     if len(values) < 2:
         return Mean(values[0] if values else math.nan, 0.0)
-    t = T95[len(values) - 2] if len(values) - 2 < len(T95) else 1.96
-    return Mean(fmean(values), t * stdev(values) / math.sqrt(len(values)))
+    return Mean(fmean(values), t95(len(values) - 1) * stdev(values) / math.sqrt(len(values)))
+
+
+def t95(degrees: int) -> float:
+    """Student's t, two-sided 95 %, for that many degrees of freedom."""
+    return T95[degrees - 1] if degrees <= len(T95) else 1.96
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -119,6 +148,11 @@ class Row:
     @property
     def failovers(self) -> Mean:
         return mean(r.measure.counts["action failover"] for r in self.results)
+
+    @property
+    def bridges(self) -> Mean:
+        """Moves to on-demand ahead of a loss that AWS had warned of."""
+        return mean(r.measure.counts["action bridged"] for r in self.results)
 
     @property
     def on_demand_share(self) -> float:

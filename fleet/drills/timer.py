@@ -1,4 +1,4 @@
-"""A rival with two fixed knobs: out on the first launch that fails for capacity, back after a fixed time of supply."""
+"""A rival by fixed timer: out on the first launch that fails for capacity, back after a fixed time of supply."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,14 +11,10 @@ LOOK_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class FixedKnobs:
+class FixedTimer:
     """It sees supply as it is, minute by minute: no score, no error. To be held against, not to be run."""
 
     return_seconds: float = 1800
-
-    @property
-    def name(self) -> str:
-        return f"knobs {self.return_seconds / 60:.0f} min"
 
     def live(self, drill: Drill) -> None:
         """Events come as they come to the watchdog; supply is looked up in the market itself."""
@@ -46,11 +42,18 @@ class _Turner:
         elif self._supply_since is None:
             self._supply_since = now
         calm = self._supply_since is not None and now - self._supply_since >= self._return_seconds
-        # in service: a group that is flipped while its box is held finds no box of the wrong kind to replace
-        serves = any(box.healthy and box.lifecycle == "InService" for box in cloud.autoscaling.boxes.values())
-        if calm and serves and cloud.autoscaling.percentage == 100:
+        if calm and cloud.autoscaling.percentage == 100 and self._may_return():
             self._move(0)
         cloud.clock.after(LOOK_SECONDS, self.look)
+
+    def _may_return(self) -> bool:
+        """Whether the on-demand box serves, or the lever moved while a spot box was held and bought nothing.
+
+        In service: a group that is flipped while its box is held finds no box of the wrong kind to replace.
+        """
+        boxes = self._cloud.autoscaling.boxes.values()
+        bought = [box for box in boxes if box.purchase == "on-demand"]
+        return any(box.healthy and box.lifecycle == "InService" and not box.at_risk for box in bought or boxes)
 
     def _move(self, percentage: int) -> None:
         self._cloud.flip(self._cloud.group(), percentage, send_template=True)
