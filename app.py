@@ -8,21 +8,15 @@ from fleet.settings import Settings
 from fleet.validation import load
 from stacks.group import GroupStack
 from stacks.lever import LeverStack
-from stacks.monitoring import MonitoringStack
-from stacks.network import NetworkStack
 from stacks.store import StoreStack
-from stacks.watchdog import WatchdogStack
 
 
 def build(app: cdk.App, settings: Settings) -> None:
     """All rooms of one fleet, in the order in which they deploy."""
-    network = NetworkStack(app, settings)
     store = StoreStack(app, settings)
     lever = LeverStack(app, settings)
-    group = GroupStack(app, settings, network=network, store=store)
+    group = GroupStack(app, settings, store=store)
     group.add_stack_dependency(lever)
-    watchdog = WatchdogStack(app, settings, group=group)
-    MonitoringStack(app, settings, group=group, watchdog=watchdog)
     cdk.Tags.of(app).add(names.TAG_FLEET, settings.fleet_name)
 
 

@@ -21,6 +21,7 @@ MAIL = re.compile(r"[^@\s,;<>\"]+@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 PRIVATE_RANGES = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 WIDEST_PUBLIC_CALLER = 16  # what one owner may have; wider, and 0.0.0.0/0 above all, is the world
 VPC_PREFIX_LENGTHS = range(16, 25)  # AWS allows /28; below /24 two subnets cannot hold a balancer and boxes in comfort
+ZONE_BITS = 3  # of the new VPC's range: room for 8 zones, more than any region has, whatever the first deploy asks for
 RESERVED_NAMES = ("aws", "ssm")  # no SSM parameter's path may begin with these
 # The letters after the generation: a g among them is Graviton (g5g, c7gn), whose image and engine are other ones.
 ARM = re.compile(r"[a-z]+[0-9]+[a-z-]*g")
@@ -165,6 +166,8 @@ def _own_pools(s: Settings) -> Iterator[Problem]:
 def _zones(s: Settings) -> Iterator[Problem]:
     if len(set(s.zones)) < 2:
         yield Problem("zones", s.zones, "at least two different zones: one zone's market is one market")
+    if len(s.zones) > 2**ZONE_BITS:
+        yield Problem("zones", s.zones, f"at most {2**ZONE_BITS}: that many ranges are cut from network.cidr")
     for index, zone in enumerate(s.zones):
         if not re.fullmatch(re.escape(s.region) + "[a-z]", zone):
             yield Problem(f"zones[{index}]", zone, f"a zone of region {s.region}, such as {s.region}a")

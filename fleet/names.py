@@ -8,7 +8,7 @@ A name used in one file only does not belong here.
 
 
 def stack(fleet: str, room: str) -> str:
-    """CloudFormation stack of one room: network, store, lever, group, watchdog, monitoring."""
+    """CloudFormation stack of one room."""
     return f"{fleet}-{room}"
 
 
@@ -63,7 +63,7 @@ def ask_document(fleet: str) -> str:
     return f"{fleet}-ask"
 
 
-ROOMS = ("network", "store", "lever", "group", "watchdog", "monitoring")  # stacks, in the order in which they deploy
+ROOMS = ("store", "lever", "group")  # stacks, in the order in which they deploy
 OUTPUT_BUCKET = "BucketName"  # of the store
 OUTPUT_ENDPOINT = "Endpoint"  # of the group
 CACHE_PREFIX = "cache/"  # of the store: what boxes may write; everything else only `fleetctl publish`

@@ -16,10 +16,12 @@ from aws_cdk import aws_ssm as ssm
 from fleet import ask_document, box_config, names
 from fleet.settings import Settings
 from stacks.grants import box_role, launch_grants
-from stacks.network import NetworkStack
+from stacks.monitoring import Monitoring
+from stacks.network import Network
 from stacks.package import CUSTOM_RESOURCES
 from stacks.room import Room, accept, python_function
 from stacks.store import StoreStack
+from stacks.watchdog import Watchdog
 
 ROOT_DEVICE = "/dev/xvda"
 # With the launch hook this grace begins when the box serves already: long enough for a blip, not to hide early deaths.
@@ -34,9 +36,10 @@ MIN_HEALTHY_PERCENT, MAX_HEALTHY_PERCENT = 100, 200
 class GroupStack(Room):
     """Everything that launches, routes to and ends a box."""
 
-    def __init__(self, app: cdk.App, settings: Settings, *, network: NetworkStack, store: StoreStack) -> None:
+    def __init__(self, app: cdk.App, settings: Settings, *, store: StoreStack) -> None:
         super().__init__(app, "group", settings)
-        self._settings, self._network, self._store = settings, network, store
+        self._settings, self._store = settings, store
+        self._network = network = Network(self, settings)
         self.group_arn = self.arn(
             "autoscaling", f"autoScalingGroup:*:autoScalingGroupName/{names.group(settings.fleet_name)}"
         )
@@ -78,12 +81,22 @@ class GroupStack(Room):
             target_type="/AWS::EC2::Instance",
             update_method="NewVersion",  # a changed script is a new version, not a new document
         )
+        watchdog = Watchdog(
+            self,
+            settings,
+            healthy_targets=self.healthy_targets,
+            target_group_arn=self.target_group.target_group_arn,
+            group_arn=self.group_arn,
+            launch_grants=self.launch_grants,
+        )
+        Monitoring(self, settings, healthy=self.healthy_targets, watchdog=watchdog)
 
     def _front_door(self) -> tuple[elbv2.NetworkLoadBalancer, elbv2.NetworkTargetGroup]:
         s, vpc = self._settings, self._network.vpc
         target_group = elbv2.NetworkTargetGroup(
             self,
-            "TargetGroup",
+            # One balancer at a time has a target group, and allow_public makes another balancer beside the first.
+            "PublicTargetGroup" if s.network.allow_public else "TargetGroup",
             vpc=vpc,
             port=s.port,
             protocol=elbv2.Protocol.TCP,

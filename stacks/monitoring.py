@@ -6,22 +6,19 @@ from aws_cdk import aws_cloudwatch_actions as actions
 
 from fleet import names
 from fleet.settings import Settings
-from stacks.group import GroupStack
 from stacks.room import Room
-from stacks.watchdog import WatchdogStack
+from stacks.watchdog import Watchdog
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
 ONE_MINUTE = cdk.Duration.minutes(1)
 
 
-class MonitoringStack(Room):
+class Monitoring:
     """Dashboard and alarms of one fleet."""
 
-    def __init__(self, app: cdk.App, settings: Settings, *, group: GroupStack, watchdog: WatchdogStack) -> None:
-        super().__init__(app, "monitoring", settings)
-        self._fleet = settings.fleet_name
+    def __init__(self, room: Room, settings: Settings, *, healthy: cloudwatch.Metric, watchdog: Watchdog) -> None:
+        self._room, self._fleet = room, settings.fleet_name
         self._topic = watchdog.topic
-        healthy = group.healthy_targets
 
         # The watchdog answers after alarm_minutes and at the latest when the skip cap ends: after both, nobody did.
         patience_minutes = settings.watchdog.alarm_minutes + settings.watchdog.skip_cap_seconds // 60
@@ -64,7 +61,7 @@ class MonitoringStack(Room):
         missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
     ) -> None:
         alarm = cloudwatch.Alarm(
-            self,
+            self._room,
             page,
             alarm_name=f"{self._fleet}-{page}",
             alarm_description=f"{meaning}. What to do: docs/runbook/{page}.md",
@@ -95,7 +92,7 @@ class MonitoringStack(Room):
             self._metric(name, "Sum") for name in (names.METRIC_INTERRUPTIONS, names.METRIC_REBALANCE_RECOMMENDATIONS)
         ]
         cloudwatch.Dashboard(
-            self,
+            self._room,
             "Dashboard",
             dashboard_name=self._fleet,
             widgets=[

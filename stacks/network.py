@@ -7,18 +7,18 @@ internet. Callers are admitted on the balancer's group, and the box admits the s
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
-from fleet.contradictions import SECURITY_GROUP
+from fleet.contradictions import SECURITY_GROUP, ZONE_BITS
 from fleet.settings import Settings
 from stacks.room import Room, accept
 
 HTTPS = 443
 
 
-class NetworkStack(Room):
+class Network:
     """VPC (new or existing), S3 endpoint and the two security groups."""
 
-    def __init__(self, app: cdk.App, settings: Settings) -> None:
-        super().__init__(app, "network", settings)
+    def __init__(self, room: Room, settings: Settings) -> None:
+        self._room = room
         self.vpc = self._new_vpc(settings) if settings.network.vpc_id is None else self._existing_vpc(settings)
         if settings.network.vpc_id is None or settings.network.route_table_ids:
             self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
@@ -26,7 +26,7 @@ class NetworkStack(Room):
         self.balancer_group = self._security_group("BalancerGroup", "Callers of the model")
         self.box_group = self._security_group("BoxGroup", "GPU boxes: the serving port from the balancer only")
         if not settings.network.callers:
-            cdk.Annotations.of(self).add_warning_v2(
+            cdk.Annotations.of(room).add_warning_v2(
                 "fleet:no-callers", "network.callers is empty: nobody may call the model, `fleetctl ask` apart."
             )
         serving = ec2.Port.tcp(settings.port)
@@ -40,14 +40,20 @@ class NetworkStack(Room):
 
     def _new_vpc(self, settings: Settings) -> ec2.Vpc:
         vpc = ec2.Vpc(
-            self,
+            self._room,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(settings.network.cidr),
             availability_zones=list(settings.zones),
             nat_gateways=0,
             # The launch template gives a box its address; nothing else that starts here gets one by accident.
             subnet_configuration=[
-                ec2.SubnetConfiguration(name="public", subnet_type=ec2.SubnetType.PUBLIC, map_public_ip_on_launch=False)
+                ec2.SubnetConfiguration(
+                    name="public",
+                    subnet_type=ec2.SubnetType.PUBLIC,
+                    map_public_ip_on_launch=False,
+                    # One after the other, so that a zone at the end of the list moves no other zone's range.
+                    cidr_mask=int(settings.network.cidr.partition("/")[2]) + ZONE_BITS,
+                )
             ],
         )
         accept(vpc, "CloudFormation-Validate::W3010", "Zones are a setting: not every zone sells the pools")
@@ -57,7 +63,7 @@ class NetworkStack(Room):
     def _existing_vpc(self, settings: Settings) -> ec2.IVpc:
         network = settings.network
         return ec2.Vpc.from_vpc_attributes(
-            self,
+            self._room,
             "Vpc",
             vpc_id=str(network.vpc_id),
             availability_zones=list(settings.zones),
@@ -66,4 +72,4 @@ class NetworkStack(Room):
         )
 
     def _security_group(self, name: str, description: str) -> ec2.SecurityGroup:
-        return ec2.SecurityGroup(self, name, vpc=self.vpc, description=description, allow_all_outbound=False)
+        return ec2.SecurityGroup(self._room, name, vpc=self.vpc, description=description, allow_all_outbound=False)

@@ -15,7 +15,6 @@ from fleet.settings import Settings
 from lambdas.watchdog.signals import BOX_EVENTS, ENDING, GROUP_EVENTS, STATE_EVENT
 from stacks.clock import patience_clock
 from stacks.grants import GROUP_ARN_WILDCARD
-from stacks.group import GroupStack
 from stacks.package import WATCHDOG
 from stacks.room import Room, python_function
 
@@ -26,12 +25,22 @@ RETRIES = 2
 SCAN_EVENT = {"command": "scan"}
 
 
-class WatchdogStack(Room):
+class Watchdog:
     """Alarm, topic, function, rules."""
 
-    def __init__(self, app: cdk.App, settings: Settings, *, group: GroupStack) -> None:
-        super().__init__(app, "watchdog", settings)
-        self._settings, self._group = settings, group
+    def __init__(
+        self,
+        room: Room,
+        settings: Settings,
+        *,
+        healthy_targets: cloudwatch.Metric,
+        target_group_arn: str,
+        group_arn: str,
+        launch_grants: iam.ManagedPolicy,
+    ) -> None:
+        self._room, self._settings = room, settings
+        self._healthy_targets, self._launch_grants = healthy_targets, launch_grants
+        self._group_arn, self._target_group_arn = group_arn, target_group_arn
         self.alarm = self._alarm()
         self.topic = self._topic()
         self.function = self._function()
@@ -42,11 +51,11 @@ class WatchdogStack(Room):
     def _alarm(self) -> cloudwatch.Alarm:
         """No target healthy for the whole of the minutes. Maximum: Minimum is 0 in any zone without a box."""
         return cloudwatch.Alarm(
-            self,
+            self._room,
             "NoHealthyTarget",
             alarm_name=names.no_healthy_target_alarm(self._settings.fleet_name),
             alarm_description="No target is healthy: wakes the watchdog. What to do: docs/runbook/no-healthy-target.md",
-            metric=self._group.healthy_targets,
+            metric=self._healthy_targets,
             comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             threshold=1,
             evaluation_periods=self._settings.watchdog.alarm_minutes,
@@ -55,24 +64,24 @@ class WatchdogStack(Room):
         )
 
     def _topic(self) -> sns.Topic:
-        topic = sns.Topic(self, "Mail", display_name=f"GPU fleet {self._settings.fleet_name}", enforce_ssl=True)
+        topic = sns.Topic(self._room, "Mail", display_name=f"GPU fleet {self._settings.fleet_name}", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 actions=["sns:Publish"],
                 resources=[topic.topic_arn],
                 principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
-                conditions={"StringEquals": {"aws:SourceAccount": self.account}},
+                conditions={"StringEquals": {"aws:SourceAccount": self._room.account}},
             )
         )
         for address in self._settings.mail:
             topic.add_subscription(subscriptions.EmailSubscription(address))
         if not self._settings.mail:
-            cdk.Annotations.of(self).add_warning_v2("fleet:no-mail", "mail is empty: nobody hears of a failover.")
+            cdk.Annotations.of(self._room).add_warning_v2("fleet:no-mail", "mail is empty: nobody hears of a failover.")
         return topic
 
     def _function(self) -> lambda_.Function:
         function = python_function(
-            self,
+            self._room,
             "Watchdog",
             function_name=names.watchdog_function(self._settings.fleet_name),
             log_group_name=names.watchdog_log_group(self._settings.fleet_name),
@@ -85,7 +94,7 @@ class WatchdogStack(Room):
             environment={
                 names.ENV_SETTINGS: self._settings.to_json(),
                 names.ENV_TOPIC_ARN: self.topic.topic_arn,
-                names.ENV_TARGET_GROUP_ARN: self._group.target_group.target_group_arn,
+                names.ENV_TARGET_GROUP_ARN: self._target_group_arn,
             },
             reserved_concurrent_executions=1,  # the mutex: no two decisions at once
             max_event_age=cdk.Duration.minutes(MAX_EVENT_AGE_MINUTES),
@@ -93,42 +102,42 @@ class WatchdogStack(Room):
             on_failure=destinations.SnsDestination(self.topic),  # grants sns:Publish, which the mails need as well
         )
         if function.role:
-            function.role.add_managed_policy(self._group.launch_grants)
+            function.role.add_managed_policy(self._launch_grants)
         return function
 
     def _clock(self) -> None:
         """By its name, not its reference: the clock calls the function, so the function cannot wait for the clock."""
-        patience_clock(self, self._settings, self.function)
-        arn = self.arn("states", f"stateMachine:{names.patience_clock(self._settings.fleet_name)}")
+        patience_clock(self._room, self._settings, self.function)
+        arn = self._room.arn("states", f"stateMachine:{names.patience_clock(self._settings.fleet_name)}")
         self.function.add_environment(names.ENV_CLOCK_ARN, arn)
         if isinstance(self.function.role, iam.Role):
             iam.Policy(
-                self,
+                self._room,
                 "StartClock",
                 roles=[self.function.role],
-                statements=[self.allow("states:StartExecution", on=arn)],
+                statements=[self._room.allow("states:StartExecution", on=arn)],
             )
 
     def _grants(self) -> list[iam.PolicyStatement]:
         """One grant for each call in lambdas/watchdog/aws.py."""
         fleet = self._settings.fleet_name
         parameters = [
-            self.arn("ssm", f"parameter{name(fleet)}") for name in (names.lever_parameter, names.state_parameter)
+            self._room.arn("ssm", f"parameter{name(fleet)}") for name in (names.lever_parameter, names.state_parameter)
         ]
-        group_stack = self.arn("cloudformation", f"stack/{names.stack(fleet, 'group')}/*")
+        group_stack = self._room.arn("cloudformation", f"stack/{names.stack(fleet, 'group')}/*")
         return [
-            self.allow("ssm:GetParameters", "ssm:PutParameter", on=parameters),
-            self.allow(
+            self._room.allow("ssm:GetParameters", "ssm:PutParameter", on=parameters),
+            self._room.allow(
                 "cloudwatch:DescribeAlarms",
-                on=self.arn("cloudwatch", "alarm:*"),
+                on=self._room.arn("cloudwatch", "alarm:*"),
                 because="DescribeAlarms lists: one alarm's ARN may be refused",
             ),
-            self.allow(
+            self._room.allow(
                 "cloudformation:DescribeStacks",
                 on=group_stack,
                 because="a stack's ARN ends in an id that only AWS knows",
             ),
-            self.allow(
+            self._room.allow(
                 "autoscaling:UpdateAutoScalingGroup",
                 "autoscaling:SuspendProcesses",
                 "autoscaling:ResumeProcesses",
@@ -136,10 +145,10 @@ class WatchdogStack(Room):
                 "autoscaling:CancelInstanceRefresh",
                 "autoscaling:CompleteLifecycleAction",
                 "autoscaling:TerminateInstanceInAutoScalingGroup",
-                on=self._group.group_arn,
+                on=self._group_arn,
                 because=GROUP_ARN_WILDCARD,
             ),
-            self.allow(
+            self._room.allow(
                 "autoscaling:DescribeAutoScalingGroups",
                 "autoscaling:DescribeInstanceRefreshes",
                 "ec2:DescribeAvailabilityZones",
@@ -170,7 +179,7 @@ class WatchdogStack(Room):
             ),
         }
         for name, pattern in patterns.items():
-            events.Rule(self, name, event_pattern=pattern, targets=[targets.LambdaFunction(self.function)])
+            events.Rule(self._room, name, event_pattern=pattern, targets=[targets.LambdaFunction(self.function)])
         scan = targets.LambdaFunction(self.function, event=events.RuleTargetInput.from_object(SCAN_EVENT))
         period = cdk.Duration.seconds(self._settings.scan_seconds)
-        events.Rule(self, "Scan", schedule=events.Schedule.rate(period), targets=[scan])
+        events.Rule(self._room, "Scan", schedule=events.Schedule.rate(period), targets=[scan])

@@ -6,6 +6,7 @@ moto makes every balancer an application one, drops attributes, and holds every 
 from typing import Any
 
 from moto.elbv2 import models
+from moto.elbv2.exceptions import ELBClientError
 
 from fleet.embedded import control
 from fleet.embedded.patching import extend
@@ -61,6 +62,41 @@ def create_target_group(
     attributes = template["Properties"].get("TargetGroupAttributes", [])
     group.attributes.update({item["Key"]: item["Value"] for item in attributes})
     return group
+
+
+def _groups_of(listener: Any) -> set[str]:
+    found = [action.data for action in listener.default_actions]
+    return {group for data in found for group in models.ELBv2Backend._get_target_group_arns_from(None, data)}  # type: ignore[arg-type]
+
+
+@extend(models.ELBv2Backend, "create_listener")
+def create_listener(original: Any, backend: Any, load_balancer_arn: str, *args: Any, **kwargs: Any) -> Any:
+    """A target group belongs to one balancer at a time."""
+    listener = original(backend, load_balancer_arn, *args, **kwargs)
+    _keep_to_one_balancer(backend, listener)
+    return listener
+
+
+@extend(models.ELBv2Backend, "modify_listener")
+def modify_listener(original: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
+    """The same; moto does not tell the target group its balancer."""
+    listener = original(backend, *args, **kwargs)
+    _keep_to_one_balancer(backend, listener)
+    for arn in _groups_of(listener):
+        backend.target_groups[arn].load_balancer_arns = [listener.load_balancer_arn]
+    return listener
+
+
+def _keep_to_one_balancer(backend: Any, listener: Any) -> None:
+    for balancer in backend.load_balancers.values():
+        shared = {arn for other in balancer.listeners.values() for arn in _groups_of(other) & _groups_of(listener)}
+        if shared and balancer.arn != listener.load_balancer_arn:
+            backend.delete_listener(listener.arn)
+            raise ELBClientError(
+                "TargetGroupAssociationLimit",
+                "The following target groups cannot be associated with more than one load balancer: "
+                + ", ".join(sorted(shared)),
+            )
 
 
 def _target_group_attribute(group: Any, name: str) -> Any:

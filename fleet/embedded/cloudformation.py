@@ -14,6 +14,7 @@ from moto.cloudformation import models, parsing, responses
 from moto.cloudformation.exceptions import ValidationError
 
 from fleet.embedded import ACCOUNT
+from fleet.embedded.exports import check_exports, exported
 from fleet.embedded.patching import extend
 
 # An update in place changes an attribute that dependents use.
@@ -182,13 +183,19 @@ def update(original: Any, stack: models.Stack, template: str, *args: Any, **kwar
     """A failed update ends in UPDATE_ROLLBACK_FAILED: moto keeps no earlier properties to go back to."""
     tags = kwargs.get("tags")
     stack.resource_map.new_tags = tags is not None and tags != stack.tags  # type: ignore[attr-defined]
+    before = exported(stack)
     try:
         original(stack, template, *args, **kwargs)
+        check_exports(stack, before)
     except Exception as error:
-        traceback.print_exc()
-        stack._add_stack_event("UPDATE_FAILED", resource_status_reason=_reason(error))
-        stack._add_stack_event("UPDATE_ROLLBACK_FAILED")
-        stack.status = "UPDATE_ROLLBACK_FAILED"
+        _fail_update(stack, error)
+
+
+def _fail_update(stack: models.Stack, error: Exception) -> None:
+    traceback.print_exc()
+    stack._add_stack_event("UPDATE_FAILED", resource_status_reason=_reason(error))
+    stack._add_stack_event("UPDATE_ROLLBACK_FAILED")
+    stack.status = "UPDATE_ROLLBACK_FAILED"
 
 
 @extend(parsing.ResourceMap, "delete")
@@ -282,14 +289,30 @@ def create_change_set(original: Any, backend: models.CloudFormationBackend, *arg
     return set_id, stack_id
 
 
+@extend(models.CloudFormationBackend, "execute_change_set")
+def execute_change_set(
+    original: Any, backend: models.CloudFormationBackend, change_set_name: str, *args: Any, **kwargs: Any
+) -> None:
+    """An update that fails ends in a failed stack, as one without a change set does."""
+    try:
+        original(backend, change_set_name, *args, **kwargs)
+    except Exception as error:
+        ours = [each for key, each in backend.change_sets.items() if change_set_name in (key, each.change_set_name)]
+        if not ours or ours[-1].change_set_type != "UPDATE":
+            raise
+        _fail_update(ours[-1].stack, error)
+
+
 @extend(models.ChangeSet, "apply")
 def apply(original: Any, change_set: models.ChangeSet) -> None:
     """Outputs, exports and parameters follow an executed change set."""
-    original(change_set)
     stack = change_set.stack
+    before = exported(stack)
+    original(change_set)
     stack.template = change_set.template
     stack._parse_template()
     stack.output_map = stack._create_output_map()
     stack.parameters = stack.resource_map.input_parameters
     exports = models.cloudformation_backends[ACCOUNT][stack.region_name].exports
     exports.update({export.name: export for export in stack.exports})
+    check_exports(stack, before)

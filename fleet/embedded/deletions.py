@@ -1,9 +1,12 @@
-"""Deletions that moto's CloudFormation leaves out: internet gateways and route tables (the VPC's own then fails)."""
+"""Deletions that moto's CloudFormation leaves out (the VPC's own then fails), or makes where something stands."""
 
 from typing import Any
 
+from moto.ec2.models import ec2_backends
 from moto.ec2.models.internet_gateways import InternetGateway
 from moto.ec2.models.route_tables import RouteTable
+from moto.ec2.models.subnets import Subnet
+from moto.elbv2.models import elbv2_backends
 
 from fleet.embedded.loopback import client
 
@@ -22,5 +25,23 @@ def _delete_route_table(table: Any, account: str, region: str) -> None:
     ec2.delete_route_table(RouteTableId=table.id)
 
 
+def _delete_subnet(subnet: Any, account: str, region: str) -> None:
+    """A subnet in which a box or a balancer stands cannot be deleted."""
+    boxes = [
+        box.id
+        for box in ec2_backends[account][region].all_instances()
+        if box.subnet_id == subnet.id and box._state.name not in ("shutting-down", "terminated")
+    ]
+    balancers = [
+        each.name
+        for each in elbv2_backends[account][region].load_balancers.values()
+        if subnet.id in [found.id for found in each.subnets]
+    ]
+    if boxes or balancers:
+        raise ValueError(f"The subnet '{subnet.id}' has dependencies and cannot be deleted: {boxes} {balancers}")
+    client("ec2", region).delete_subnet(SubnetId=subnet.id)
+
+
 InternetGateway.delete = _delete_gateway  # type: ignore[attr-defined]
 RouteTable.delete = _delete_route_table  # type: ignore[attr-defined]
+Subnet.delete = _delete_subnet  # type: ignore[attr-defined]

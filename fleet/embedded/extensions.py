@@ -4,6 +4,7 @@ from importlib import import_module
 
 MODULES = (
     "cloudformation",
+    "updates",
     "resources",
     "custom_resources",
     "deletions",

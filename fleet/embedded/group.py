@@ -93,7 +93,18 @@ def update_from_template(
         mixed_instances_policy=properties.get("MixedInstancesPolicy"),
     )
     _apply(original_resource, properties)
+    _attach(original_resource, properties.get("TargetGroupARNs", []))
     return original_resource
+
+
+def _attach(group: Any, target_groups: list[str]) -> None:
+    """The target groups that its boxes are registered in; what is left loses them."""
+    backend = group.autoscaling_backend
+    boxes = [{"Id": state.instance.id} for state in group.instance_states]
+    for arn in set(group.target_group_arns) - set(target_groups):
+        backend.elbv2_backend.deregister_targets(arn, boxes)
+    group.target_group_arns = target_groups
+    backend.update_attached_target_groups(group.name)
 
 
 def _require_successors(group: Any, properties: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             if line.startswith("make deploy") and not deployed.exists():
                 shutil.copytree(checkout / "cdk.out", deployed)
                 with aws.fork(base / "empty-store") as copy, pytest.raises(CdkError, match="fleetctl publish"):
-                    Cdk(copy.environment(), cdk.log).deploy(deployed, names.stack(FLEET, "network"), GROUP_STACK)
+                    Cdk(copy.environment(), cdk.log).deploy(deployed, GROUP_STACK)
         shutil.copytree(checkout / "cdk.out", reviewed)
         fleet = Deployed(aws, validation.load(checkout / "cdk.json"))
         yield World(fleet, cdk, checkout, tuple(typed), leave, deployed, reviewed)

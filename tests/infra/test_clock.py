@@ -4,20 +4,20 @@ import json
 from pathlib import Path
 
 from fleet import names
-from tests.infra.checks.shared import ACCOUNT, NO_CONDITION
+from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, function_of
 from tests.infra.templates import grants, properties, read, resources
 
 MACHINE = "AWS::StepFunctions::StateMachine"
 
 
 def test_specified_policy_has_no_clock(assembly: Path) -> None:
-    room = read(assembly)["watchdog"]
+    room = read(assembly)["group"]
     assert not resources(room, MACHINE)
     assert "states:StartExecution" not in json.dumps(room)
 
 
 def test_clock_waits_to_the_second_and_sends_the_patience_command(other_assembly: Path) -> None:
-    room = read(other_assembly)["watchdog"]
+    room = read(other_assembly)["group"]
     machine = json.dumps(properties(room, MACHINE)["DefinitionString"]).replace("\\", "")
     assert '"Type":"Wait","TimestampPath":"$.at","Next":"WakeWatchdog"' in machine
     assert f'"Payload":{{"command":"{names.COMMAND_PATIENCE}"}}' in machine
@@ -26,11 +26,11 @@ def test_clock_waits_to_the_second_and_sends_the_patience_command(other_assembly
 
 
 def test_clock_may_wake_the_watchdog_and_the_watchdog_may_start_the_clock(other_assembly: Path) -> None:
-    room = read(other_assembly)["watchdog"]
+    room = read(other_assembly)["group"]
     (role,) = [r for r in resources(room, "AWS::IAM::Role") if "states.amazonaws.com" in json.dumps(r)]
     assert grants(role) == {("lambda:InvokeFunction", "<Watchdog.Arn>", NO_CONDITION)}
     machine = properties(room, MACHINE)
-    (function,) = [f["Properties"] for f in resources(room, "AWS::Lambda::Function")]
+    function = function_of(read(other_assembly), "Watchdog")
     arn = f"arn:aws:states:{ACCOUNT}:stateMachine:{machine['StateMachineName']}"
     assert function["Environment"]["Variables"][names.ENV_CLOCK_ARN] == arn
     (start,) = [p for p in resources(room, "AWS::IAM::Policy") if "states:StartExecution" in json.dumps(p)]
@@ -39,7 +39,7 @@ def test_clock_may_wake_the_watchdog_and_the_watchdog_may_start_the_clock(other_
 
 
 def test_scan_of_the_bridge_policy_reads_the_market_every_two_minutes(other_assembly: Path) -> None:
-    rules = resources(read(other_assembly)["watchdog"], "AWS::Events::Rule")
+    rules = resources(read(other_assembly)["group"], "AWS::Events::Rule")
     assert [r["Properties"]["ScheduleExpression"] for r in rules if "ScheduleExpression" in r["Properties"]] == [
         "rate(2 minutes)"
     ]

@@ -13,14 +13,15 @@ from aws_cdk import assertions
 from fleet import names, validation
 from fleet.settings import Settings
 from lambdas.watchdog.state import StateError
-from stacks.network import NetworkStack
+from stacks.network import Network
+from stacks.room import Room
 from tests.infra import mutation, templates
 from tests.infra.checks import CHECKS, Check
 from tests.infra.checks.shared import without
 from tests.infra.templates import Templates, properties, resources
 from tests.synth import CDK_JSON, ROOT, synth
 
-ROOMS = ("network", "store", "lever", "group", "watchdog", "monitoring")
+ROOMS = names.ROOMS
 # What may change without a check noticing, and why that is right.
 FREE = {
     r"/(Group)?Description (changed|removed)$": "words for a human reader; an alarm's are checked",
@@ -85,10 +86,8 @@ def test_rooms_deploy_in_order(assembly: Path) -> None:
     artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
     needs = {room: set(artifacts[names.stack("llm", room)]["dependencies"]) for room in ROOMS}
     stacks = {room: {need for need in found if not need.endswith(".assets")} for room, found in needs.items()}
-    assert not stacks["network"] | stacks["store"] | stacks["lever"]
-    assert stacks["group"] == {"llm-network", "llm-store", "llm-lever"}
-    assert "llm-group" in stacks["watchdog"]
-    assert {"llm-group", "llm-watchdog"} <= stacks["monitoring"]
+    assert not stacks["store"] | stacks["lever"]
+    assert stacks["group"] == {"llm-store", "llm-lever"}
 
 
 def test_unpinned_image_and_missing_mail_are_warned_of_at_synth(assembly: Path, other_assembly: Path) -> None:
@@ -111,17 +110,12 @@ def test_the_operators_own_settings_are_right_and_synthesize(tmp_path: Path) -> 
 
 def test_empty_callers_are_warned_of_at_synth() -> None:
     closed = replace(settings(), network=replace(settings().network, callers=()))
-    room = NetworkStack(cdk.App(), closed)
+    room = Room(cdk.App(), "group", closed)
+    Network(room, closed)
     said = assertions.Annotations.from_stack(room).find_warning(
         "*", assertions.Match.string_like_regexp("network.callers is empty: nobody may call the model")
     )
     assert len(said) == 1
-
-
-def test_editing_a_mail_address_changes_the_watchdog_alone(assembly: Path, other_assembly: Path) -> None:
-    for path in (assembly, other_assembly):
-        holders = [room for room, template in read(path).items() if "oncall@example.org" in json.dumps(template)]
-        assert holders == (["watchdog"] if path == other_assembly else [])
 
 
 # --- a fleet with every option the other way --------------------------------------------------------------------
@@ -146,7 +140,7 @@ def test_first_deploy_can_start_pinned_on_demand(other_assembly: Path) -> None:
 
 def test_each_mail_address_subscribes(other_assembly: Path) -> None:
     subscriptions = [
-        found["Properties"] for found in resources(read(other_assembly)["watchdog"], "AWS::SNS::Subscription")
+        found["Properties"] for found in resources(read(other_assembly)["group"], "AWS::SNS::Subscription")
     ]
     assert [(found["Protocol"], found["Endpoint"]) for found in subscriptions] == [
         ("email", "oncall@example.org"),
@@ -155,8 +149,10 @@ def test_each_mail_address_subscribes(other_assembly: Path) -> None:
 
 
 def test_existing_vpc_gets_security_groups_and_an_endpoint_only(other_assembly: Path) -> None:
-    room = read(other_assembly)["network"]
-    assert sorted(resource["Type"].removeprefix("AWS::EC2::") for resource in room["Resources"].values()) == [
+    room = read(other_assembly)["group"]
+    kinds = sorted(resource["Type"] for resource in room["Resources"].values() if "::EC2::" in resource["Type"])
+    assert [kind.removeprefix("AWS::EC2::") for kind in kinds] == [
+        "LaunchTemplate",
         "SecurityGroup",
         "SecurityGroup",
         "SecurityGroupEgress",
@@ -171,7 +167,7 @@ def test_existing_vpc_gets_security_groups_and_an_endpoint_only(other_assembly: 
 
 
 def test_public_callers_face_a_public_balancer_and_groups_are_callers_too(other_assembly: Path) -> None:
-    ingress = read(other_assembly)["network"]["Resources"]["BalancerGroup"]["Properties"]["SecurityGroupIngress"]
+    ingress = read(other_assembly)["group"]["Resources"]["BalancerGroup"]["Properties"]["SecurityGroupIngress"]
     assert [without(rule, "Description") for rule in ingress] == [
         {"SourceSecurityGroupId": "sg-0a1b2c3d", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},
         {"CidrIp": "203.0.113.0/24", "FromPort": 11434, "ToPort": 11434, "IpProtocol": "tcp"},

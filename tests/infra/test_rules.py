@@ -23,7 +23,7 @@ def matches(pattern: Any, event: Any) -> bool:
 @pytest.mark.parametrize("path", EVENTS, ids=lambda path: path.stem)
 def test_each_known_payload_is_delivered_once(path: Path, assembly: Path) -> None:
     event = json.loads(path.read_text())
-    rules = [rule["Properties"] for rule in resources(templates.read(assembly)["watchdog"], "AWS::Events::Rule")]
+    rules = [rule["Properties"] for rule in resources(templates.read(assembly)["group"], "AWS::Events::Rule")]
     text = json.dumps([rule["EventPattern"] for rule in rules if "EventPattern" in rule])
     text = text.replace("<NoHealthyTarget.Arn>", (event.get("resources") or ["none"])[0])
     delivered = [pattern for pattern in json.loads(text) if matches(pattern, event)]

@@ -184,7 +184,7 @@ def test_preflight_sees_a_quota_that_went(live: Deployed, fleetctl: Fleetctl) ->
 
 
 def test_preflight_sees_a_role_that_lost_its_launch_grants(live: Deployed, fleetctl: Fleetctl) -> None:
-    iam, role = live.aws.client("iam"), live.role("watchdog", "WatchdogRole")
+    iam, role = live.aws.client("iam"), live.role("group", "WatchdogRole")
     for policy in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
         iam.detach_role_policy(RoleName=role, PolicyArn=policy["PolicyArn"])
     done = fleetctl("preflight")

@@ -43,7 +43,7 @@ def box(live: Deployed) -> str:
 
 @pytest.fixture
 def watchdog(live: Deployed) -> str:
-    return live.role("watchdog", "WatchdogRole")
+    return live.role("group", "WatchdogRole")
 
 
 def test_no_role_but_the_watchdogs_may_write_lever_or_state(live: Deployed, may: Ask, watchdog: str) -> None:
@@ -61,7 +61,7 @@ def test_only_this_accounts_rules_may_invoke_the_watchdog(live: Deployed) -> Non
     for statement in policy["Statement"]:
         assert statement["Principal"] == {"Service": "events.amazonaws.com"}
         (condition,) = statement["Condition"].values()
-        assert condition["AWS:SourceArn"].startswith(HERE.format("events", "rule/llm-watchdog-"))
+        assert condition["AWS:SourceArn"].startswith(HERE.format("events", "rule/llm-group-"))
 
 
 def test_the_watchdog_launches_this_fleets_template_and_pools_only(live: Deployed, may: Ask, watchdog: str) -> None:

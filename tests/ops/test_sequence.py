@@ -38,8 +38,8 @@ def account(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_a_destroy_that_was_answered_with_no_lists_nothing_as_kept(
     account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    account("llm-network", "llm-store")
-    with pytest.raises(NotDestroyedError, match="Still standing: llm-network, llm-store"):
+    account("llm-lever", "llm-store")
+    with pytest.raises(NotDestroyedError, match="Still standing: llm-store, llm-lever"):
         sequence.destroy(settings, [])
     assert capsys.readouterr().out == ""
 

@@ -93,7 +93,7 @@ def main(pairs: int) -> None:
             fleet.reclaim()
             fleet.age_group(86400)
             # The alarm is lit without its rule, or the deployed function would act first.
-            rule = fleet.resource("watchdog", "AWS::Events::Rule", "AlarmChanged")
+            rule = fleet.resource("group", "AWS::Events::Rule", "AlarmChanged")
             aws.client("events").disable_rule(Name=rule)
             fleet.set_alarm("ALARM", seconds_ago=2)
             aws.control("settle")

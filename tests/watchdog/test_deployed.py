@@ -14,7 +14,7 @@ FLIP = "UpdateAutoScalingGroup"
 
 def calls(live: Deployed) -> list[str]:
     """The watchdog's calls so far, in order."""
-    role = live.role("watchdog", "WatchdogRole")
+    role = live.role("group", "WatchdogRole")
     return [line["action"] for line in live.aws.requests() if line["principal"] == role]
 
 

@@ -5,7 +5,7 @@ import re
 from fleet import box_config, names
 from fleet.settings import Settings
 from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, ROLE, check, condition, launch_data, trust
-from tests.infra.templates import Templates, grants, resources
+from tests.infra.templates import Templates, grants
 
 
 @check
@@ -67,5 +67,6 @@ def box_is_reached_by_session_manager_and_not_by_ssh(t: Templates, s: Settings) 
 
 @check
 def box_log_group_is_the_fleets_and_ends_with_it(t: Templates, s: Settings) -> None:
-    (log,) = [log for log in resources(t["group"], "AWS::Logs::LogGroup") if "LogGroupName" in log["Properties"]]
+    log = t["group"]["Resources"]["BoxLog"]
+    assert log["Type"] == "AWS::Logs::LogGroup"
     assert log["Properties"]["LogGroupName"] == names.box_log_group(s.fleet_name)

@@ -5,28 +5,29 @@ import re
 from fleet import names
 from fleet.settings import Settings
 from tests.infra.checks.shared import FUNCTION, FUNCTIONS, NO_CONDITION, UNTAGGED, WRITE_LOG, check, documents, trust
-from tests.infra.templates import Templates, grants, resources, the
+from tests.infra.templates import Templates, grants, resources
 
 
 @check
 def every_function_runs_its_own_zip_as_its_own_role_into_its_own_log(t: Templates, s: Settings) -> None:
-    for room, name in FUNCTIONS.items():
-        resource = the(t[room], FUNCTION)
+    for name, room in FUNCTIONS.items():
+        resource = t[room]["Resources"][name]
+        assert resource["Type"] == FUNCTION
         assert {f"{name}Role", f"{name}RoleDefaultPolicy"} == set(resource["DependsOn"])
         function = resource["Properties"]
         assert (function["Runtime"], function["Architectures"]) == ("python3.14", ["arm64"])
-        assert (function["Timeout"], function["MemorySize"]) == (60, 256 if room == "watchdog" else 128)
+        assert (function["Timeout"], function["MemorySize"]) == (60, 256 if name == "Watchdog" else 128)
         assert function["Role"] == f"<{name}Role.Arn>"
         assert function["LoggingConfig"] == {"LogGroup": f"<{name}Log>"}
         log = t[room]["Resources"][f"{name}Log"]
         assert log["Type"] == "AWS::Logs::LogGroup"
-        named = names.watchdog_log_group(s.fleet_name) if room == "watchdog" else None  # where fleetctl reads decisions
+        named = names.watchdog_log_group(s.fleet_name) if name == "Watchdog" else None  # where fleetctl reads decisions
         assert log["Properties"].get("LogGroupName") == named
         assert function["Code"]["S3Bucket"] == "cdk-hnb659fds-assets-<AWS::AccountId>-us-east-2"
         assert re.fullmatch(r"[0-9a-f]{64}\.zip", function["Code"]["S3Key"])
         role = t[room]["Resources"][f"{name}Role"]
         assert role["Properties"]["AssumeRolePolicyDocument"]["Statement"] == [trust("lambda")]
-        policy = the(t[room], "AWS::IAM::Policy")
+        policy = t[room]["Resources"][f"{name}RoleDefaultPolicy"]
         assert policy["Properties"]["Roles"] == [f"<{name}Role>"]
         written = {grant for grant in grants({"Properties": {}}, policy) if grant[0].startswith("logs:")}
         assert written == {(action, f"<{name}Log.Arn>", NO_CONDITION) for action in WRITE_LOG}
@@ -34,7 +35,7 @@ def every_function_runs_its_own_zip_as_its_own_role_into_its_own_log(t: Template
 
 @check
 def logs_are_kept_for_three_months_and_end_with_the_fleet(t: Templates, s: Settings) -> None:
-    for room in ("lever", "group", "watchdog"):
+    for room in ("lever", "group"):
         for log in resources(t[room], "AWS::Logs::LogGroup"):
             assert log["Properties"]["RetentionInDays"] == 90
             assert log["DeletionPolicy"] == log["UpdateReplacePolicy"] == "Delete"

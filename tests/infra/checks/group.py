@@ -3,10 +3,10 @@
 from fleet import names
 from fleet.settings import Settings
 from tests.infra.checks.shared import (
-    FUNCTION,
     GROUP,
     NO_CONDITION,
     check,
+    function_of,
     group_of,
     launch_data,
     role_of_function,
@@ -131,5 +131,5 @@ def store_check_looks_for_every_artifact(t: Templates, s: Settings) -> None:
     asked = properties(t["group"], "Custom::RequireArtifacts")
     assert asked == {"ServiceToken": "<RequireArtifacts.Arn>", "Bucket": "<Bucket>", "Keys": keys}
     expected = {("s3:GetObject", f"<Bucket.Arn>/{key}", NO_CONDITION) for key in keys}
-    assert role_of_function(t, "group") == {*expected, ("s3:ListBucket", "<Bucket.Arn>", NO_CONDITION)}
-    assert properties(t["group"], FUNCTION)["Handler"] == "lambdas.resources.require_artifacts.handler"
+    assert role_of_function(t, "RequireArtifacts") == {*expected, ("s3:ListBucket", "<Bucket.Arn>", NO_CONDITION)}
+    assert function_of(t, "RequireArtifacts")["Handler"] == "lambdas.resources.require_artifacts.handler"

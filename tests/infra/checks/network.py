@@ -14,7 +14,7 @@ from tests.infra.templates import Templates, properties, resources, the
 
 @check
 def vpc_has_public_subnets_in_at_least_two_zones_and_no_nat(t: Templates, s: Settings) -> None:
-    room = t["network"]
+    room = t["group"]
     vpc = properties(room, "AWS::EC2::VPC")
     assert vpc["CidrBlock"] == s.network.cidr
     assert vpc["EnableDnsSupport"] is vpc["EnableDnsHostnames"] is True
@@ -31,7 +31,7 @@ def vpc_has_public_subnets_in_at_least_two_zones_and_no_nat(t: Templates, s: Set
 
 @check
 def every_subnet_reaches_the_internet_gateway(t: Templates, s: Settings) -> None:
-    room = t["network"]
+    room = t["group"]
     attachment = properties(room, "AWS::EC2::VPCGatewayAttachment")
     assert attachment == {"InternetGatewayId": "<VpcIGW>", "VpcId": "<Vpc>"}
     the(room, "AWS::EC2::InternetGateway")
@@ -51,7 +51,7 @@ def every_subnet_reaches_the_internet_gateway(t: Templates, s: Settings) -> None
 
 @check
 def s3_is_reached_by_a_gateway_endpoint_from_every_subnet(t: Templates, s: Settings) -> None:
-    endpoint = properties(t["network"], "AWS::EC2::VPCEndpoint")
+    endpoint = properties(t["group"], "AWS::EC2::VPCEndpoint")
     assert endpoint["VpcEndpointType"] == "Gateway"
     assert endpoint["ServiceName"] == "com.amazonaws.<AWS::Region>.s3"
     assert endpoint["RouteTableIds"] == [f"<VpcpublicSubnet{n}RouteTable>" for n in range(1, len(s.zones) + 1)]
@@ -74,8 +74,8 @@ def nothing_comes_into_a_box_but_the_serving_port_from_the_balancer(t: Templates
     assert "SecurityGroupIngress" not in box
     serving = {"IpProtocol": "tcp", "FromPort": s.port, "ToPort": s.port}
     box_id, balancer_id = "<BoxGroup.GroupId>", "<BalancerGroup.GroupId>"
-    ingress = properties(t["network"], "AWS::EC2::SecurityGroupIngress")
-    egress = properties(t["network"], "AWS::EC2::SecurityGroupEgress")
+    ingress = properties(t["group"], "AWS::EC2::SecurityGroupIngress")
+    egress = properties(t["group"], "AWS::EC2::SecurityGroupEgress")
     assert without(ingress, "Description") == {
         **serving,
         "GroupId": box_id,

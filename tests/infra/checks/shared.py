@@ -34,7 +34,7 @@ UNTAGGED = {
     "Custom::CreateIfAbsent",
     "Custom::RequireArtifacts",
 }
-FUNCTIONS = {"lever": "CreateIfAbsent", "group": "RequireArtifacts", "watchdog": "Watchdog"}
+FUNCTIONS = {"CreateIfAbsent": "lever", "RequireArtifacts": "group", "Watchdog": "group"}  # name to room
 WRITE_LOG = ("logs:CreateLogStream", "logs:PutLogEvents")
 
 
@@ -52,7 +52,7 @@ def documents(properties: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def security_group(t: Templates, name: str) -> dict[str, Any]:
-    group = t["network"]["Resources"][name]
+    group = t["group"]["Resources"][name]
     assert group["Type"] == "AWS::EC2::SecurityGroup"
     found: dict[str, Any] = group["Properties"]
     return found
@@ -87,15 +87,24 @@ def group_of(t: Templates) -> dict[str, Any]:
     return properties(t["group"], GROUP)
 
 
-def role_of_function(t: Templates, room: str) -> set[tuple[str, str, str]]:
-    """All that the room's function may do, its own log left out."""
-    *_, role = resources(t[room], ROLE)
-    found = grants(role, *resources(t[room], "AWS::IAM::Policy"))
+def function_of(t: Templates, name: str) -> dict[str, Any]:
+    """The properties of one function."""
+    resource = t[FUNCTIONS[name]]["Resources"][name]
+    assert resource["Type"] == FUNCTION
+    found: dict[str, Any] = resource["Properties"]
+    return found
+
+
+def role_of_function(t: Templates, name: str) -> set[tuple[str, str, str]]:
+    """All that a function may do, its own log left out."""
+    room = t[FUNCTIONS[name]]["Resources"]
+    assert room[f"{name}Role"]["Type"] == ROLE
+    found = grants(room[f"{name}Role"], room[f"{name}RoleDefaultPolicy"])
     return {grant for grant in found if not grant[0].startswith("logs:")}
 
 
 def rules_of(t: Templates) -> list[dict[str, Any]]:
-    return [rule["Properties"] for rule in resources(t["watchdog"], "AWS::Events::Rule")]
+    return [rule["Properties"] for rule in resources(t["group"], "AWS::Events::Rule")]
 
 
 def rule_of(t: Templates, source: str) -> dict[str, Any]:
@@ -104,7 +113,7 @@ def rule_of(t: Templates, source: str) -> dict[str, Any]:
 
 
 def alarm_of(t: Templates, s: Settings, page: str) -> dict[str, Any]:
-    alarms = {alarm["Properties"]["AlarmName"]: alarm["Properties"] for alarm in resources(t["monitoring"], ALARM)}
+    alarms = {alarm["Properties"]["AlarmName"]: alarm["Properties"] for alarm in resources(t["group"], ALARM)}
     found: dict[str, Any] = alarms[f"{s.fleet_name}-{page}"]
     return found
 

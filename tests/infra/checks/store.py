@@ -3,7 +3,7 @@
 from fleet import names
 from fleet.settings import Settings
 from lambdas.watchdog.state import Mode, State, loads
-from tests.infra.checks.shared import ACCOUNT, FUNCTION, NO_CONDITION, check, role_of_function
+from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, check, function_of, role_of_function
 from tests.infra.templates import Templates, properties, resources, the
 
 
@@ -69,5 +69,5 @@ def first_values_follow_the_initial_mode(t: Templates, s: Settings) -> None:
 def lever_function_may_create_the_two_parameters_only(t: Templates, s: Settings) -> None:
     paths = (names.lever_parameter(s.fleet_name), names.state_parameter(s.fleet_name))
     expected = {("ssm:PutParameter", f"arn:aws:ssm:{ACCOUNT}:parameter{path}", NO_CONDITION) for path in paths}
-    assert role_of_function(t, "lever") == expected
-    assert properties(t["lever"], FUNCTION)["Handler"] == "lambdas.resources.create_if_absent.handler"
+    assert role_of_function(t, "CreateIfAbsent") == expected
+    assert function_of(t, "CreateIfAbsent")["Handler"] == "lambdas.resources.create_if_absent.handler"

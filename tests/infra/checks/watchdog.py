@@ -6,12 +6,11 @@ from fleet import names
 from fleet.settings import Settings
 from tests.infra.checks.shared import (
     ACCOUNT,
-    ALARM,
-    FUNCTION,
     NO_CONDITION,
-    ROLE,
+    alarm_of,
     check,
     condition,
+    function_of,
     healthy_hosts,
     role_of_function,
     rule_of,
@@ -24,7 +23,7 @@ from tests.infra.templates import Templates, grants, properties, resources, the
 
 @check
 def alarm_fires_after_the_minutes_without_a_healthy_target(t: Templates, s: Settings) -> None:
-    alarm = properties(t["watchdog"], ALARM)
+    alarm = alarm_of(t, s, "no-healthy-target")
     assert without(alarm, "AlarmDescription", "Tags", "Dimensions") == {
         "AlarmName": names.no_healthy_target_alarm(s.fleet_name),
         "Namespace": "AWS/NetworkELB",
@@ -83,8 +82,7 @@ def scan_is_another_input_of_the_same_function(t: Templates, s: Settings) -> Non
     (target,) = scan["Targets"]
     assert target["Arn"] == "<Watchdog.Arn>"
     assert json.loads(target["Input"]) == {"command": "scan"}
-    (function,) = resources(t["watchdog"], FUNCTION)
-    assert function["Properties"]["Handler"] == "lambdas.watchdog.handler.handler"
+    assert function_of(t, "Watchdog")["Handler"] == "lambdas.watchdog.handler.handler"
 
 
 @check
@@ -92,7 +90,7 @@ def every_rule_is_enabled_and_may_invoke_the_function(t: Templates, s: Settings)
     assert [rule["State"] for rule in rules_of(t)] == ["ENABLED"] * 5
     events = [rule["Targets"] for rule in rules_of(t) if "EventPattern" in rule]
     assert [without(target, "Id") for (target,) in events] == [{"Arn": "<Watchdog.Arn>"}] * 4
-    permissions = [found["Properties"] for found in resources(t["watchdog"], "AWS::Lambda::Permission")]
+    permissions = [found["Properties"] for found in resources(t["group"], "AWS::Lambda::Permission")]
     rules = ("AlarmChanged", "SpotNotice", "BoxEnded", "GroupChanged", "Scan")
     assert [permission["SourceArn"] for permission in permissions] == [f"<{rule}.Arn>" for rule in rules]
     for permission in permissions:
@@ -105,12 +103,12 @@ def every_rule_is_enabled_and_may_invoke_the_function(t: Templates, s: Settings)
 
 @check
 def reserved_concurrency_of_one_is_the_mutex(t: Templates, s: Settings) -> None:
-    assert properties(t["watchdog"], FUNCTION)["ReservedConcurrentExecutions"] == 1
+    assert function_of(t, "Watchdog")["ReservedConcurrentExecutions"] == 1
 
 
 @check
 def stale_events_are_dropped_and_failures_are_mailed(t: Templates, s: Settings) -> None:
-    assert properties(t["watchdog"], "AWS::Lambda::EventInvokeConfig") == {
+    assert properties(t["group"], "AWS::Lambda::EventInvokeConfig") == {
         "FunctionName": "<Watchdog>",
         "Qualifier": "$LATEST",
         "MaximumEventAgeInSeconds": 900,
@@ -121,7 +119,7 @@ def stale_events_are_dropped_and_failures_are_mailed(t: Templates, s: Settings) 
 
 @check
 def watchdog_is_named_and_gets_its_settings_whole(t: Templates, s: Settings) -> None:
-    function = properties(t["watchdog"], FUNCTION)
+    function = function_of(t, "Watchdog")
     assert function["FunctionName"] == names.watchdog_function(s.fleet_name)
     variables = function["Environment"]["Variables"]
     assert Settings.from_json(variables[names.ENV_SETTINGS]) == s
@@ -131,12 +129,11 @@ def watchdog_is_named_and_gets_its_settings_whole(t: Templates, s: Settings) -> 
 
 @check
 def watchdog_has_one_grant_per_call(t: Templates, s: Settings) -> None:
-    room = t["watchdog"]
     group = f"arn:aws:autoscaling:{ACCOUNT}:autoScalingGroup:*:autoScalingGroupName/{names.group(s.fleet_name)}"
     paths = (names.lever_parameter(s.fleet_name), names.state_parameter(s.fleet_name))
     parameters = [f"arn:aws:ssm:{ACCOUNT}:parameter{path}" for path in paths]
     on_group = ("UpdateAutoScalingGroup", "SuspendProcesses", "ResumeProcesses", "StartInstanceRefresh")
-    assert role_of_function(t, "watchdog") == {
+    assert role_of_function(t, "Watchdog") == {
         *(("ssm:GetParameters", parameter, NO_CONDITION) for parameter in parameters),
         *(("ssm:PutParameter", parameter, NO_CONDITION) for parameter in parameters),
         *((f"autoscaling:{action}", group, NO_CONDITION) for action in on_group),
@@ -157,7 +154,7 @@ def watchdog_has_one_grant_per_call(t: Templates, s: Settings) -> None:
         ("elasticloadbalancing:DescribeTargetHealth", "*", NO_CONDITION),
         ("sns:Publish", "<Mail>", NO_CONDITION),
     }
-    assert the(room, ROLE)["Properties"]["ManagedPolicyArns"] == ["<LaunchGrants>"]
+    assert t["group"]["Resources"]["WatchdogRole"]["Properties"]["ManagedPolicyArns"] == ["<LaunchGrants>"]
 
 
 @check
@@ -184,8 +181,8 @@ def watchdog_may_try_the_launch_that_a_flip_is_checked_with(t: Templates, s: Set
 
 @check
 def topic_takes_tls_only_and_the_accounts_own_alarms(t: Templates, s: Settings) -> None:
-    the(t["watchdog"], "AWS::SNS::Topic")
-    policy = properties(t["watchdog"], "AWS::SNS::TopicPolicy")
+    the(t["group"], "AWS::SNS::Topic")
+    policy = properties(t["group"], "AWS::SNS::TopicPolicy")
     assert policy["Topics"] == ["<Mail>"]
     tls, alarms = policy["PolicyDocument"]["Statement"]
     publish = {"Action": "sns:Publish", "Resource": "<Mail>"}
