@@ -238,9 +238,16 @@ def _artifacts(s: Settings) -> Iterator[Problem]:
         if key.startswith(names.CACHE_PREFIX):
             allowed = f"outside {names.CACHE_PREFIX}, where every box may write"
             yield Problem(f"model.{name}.key", key, allowed)
-        twins = [f"model.{other}.key" for other, value in keys.items() if value == key and other < name]
+        if {"", ".", ".."} & set(key.split("/")):
+            yield Problem(f"model.{name}.key", key, "a key without empty parts, . and ..: the box makes paths of it")
+        twins = [other for other, value in keys.items() if _file_name(value) == _file_name(key) and other < name]
         if twins:
-            yield Problem(f"model.{name}.key", key, f"another key than {twins[0]}")
+            allowed = f"another file name than that of model.{twins[0]}.key: the box keeps both in one folder"
+            yield Problem(f"model.{name}.key", key, allowed)
+
+
+def _file_name(key: str) -> str:
+    return key.rpartition("/")[2]
 
 
 def _engine(s: Settings) -> Iterator[Problem]:

@@ -6,6 +6,7 @@ Destroy: every stack, then by listing what is kept on purpose and what that cost
 Arguments after the verb go to the CLI (`make deploy ARGS="--require-approval never"`).
 """
 
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -68,7 +69,8 @@ def kept(aws: Aws, settings: Settings) -> list[str]:
     # As CloudFormation named it: the stack that knew is gone. A fleet that was deployed twice has left two.
     prefix = f"{names.stack(settings.fleet_name, 'store')}-bucket"
     buckets = aws.call("s3", "ListBuckets", Prefix=prefix, BucketRegion=settings.region)["Buckets"]
-    stores = [bucket["Name"] for bucket in buckets if bucket["Name"].startswith(prefix)]
+    # A fleet whose name begins alike has a store whose name does: what follows is CloudFormation's own alone.
+    stores = [bucket["Name"] for bucket in buckets if re.fullmatch(f"{prefix}[0-9a-f]+-[a-z0-9]+", bucket["Name"])]
     wanted = [names.lever_parameter(settings.fleet_name), names.state_parameter(settings.fleet_name)]
     found = aws.call("ssm", "GetParameters", Names=wanted)["Parameters"]
     return [

@@ -5,6 +5,8 @@ from typing import Any
 
 ABSENT = object()  # the key is left out
 OWN_POOL = {"instance_type": "g6e.xlarge", "gpu_memory_gib": 44.5, "vcpus": 4, "on_demand_usd": 1.861, "spot_usd": 0.8}
+TWIN = "another file name than that of model.gguf.key: the box keeps both in one folder"
+NO_DOTS = "a key without empty parts, . and ..: the box makes paths of it"
 ELSEWHERE = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d"
 
 
@@ -315,7 +317,25 @@ SETTINGS = (
     WrongSettings(
         "two artifacts under one key",
         {"model.modelfile.key": "artifacts/model.gguf"},
-        ('model.modelfile.key = "artifacts/model.gguf": another key than model.gguf.key',),
+        (f'model.modelfile.key = "artifacts/model.gguf": {TWIN}',),
+    ),
+    WrongSettings(
+        "two artifacts of one file name",
+        {"model.modelfile.key": "other/model.gguf"},
+        (f'model.modelfile.key = "other/model.gguf": {TWIN}',),
+    ),
+    WrongSettings(
+        "artifacts that a path would leave their folder by",
+        {"model.gguf.key": "a/../../etc/cron.d/x", "model.modelfile.key": "a/./Modelfile"},
+        (
+            f'model.gguf.key = "a/../../etc/cron.d/x": {NO_DOTS}',
+            f'model.modelfile.key = "a/./Modelfile": {NO_DOTS}',
+        ),
+    ),
+    WrongSettings(
+        "an artifact that is a folder",
+        {"model.gguf.key": "a//b/"},
+        (f'model.gguf.key = "a//b/": {NO_DOTS}',),
     ),
     WrongSettings(
         "an artifact where every box may write",

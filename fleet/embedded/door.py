@@ -6,13 +6,14 @@ tells), or from its own origin (Origin tells). A local user reaches the port, bu
 
 import hmac
 import secrets
+import string
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_HEADER = "X-Embedded-Token"  # noqa: S105  its name
-KEY_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"
+KEY_LETTERS = string.ascii_uppercase + "234567"
 
 
 def access_key() -> str:

@@ -173,5 +173,9 @@ def test_the_review_runs_as_the_review_role_which_grants_no_more(live: Deployed,
     assert calls == granted
     own = "arn:aws:cloudformation:us-east-2:123456789012:stack/llm-group/1"
     assert policies.allowed(statements, "cloudformation:GetTemplate", own, {})
-    assert not policies.allowed(statements, "cloudformation:GetTemplate", own.replace("llm-", "other-"), {})
+    for room in names.ROOMS:
+        assert policies.allowed(statements, "cloudformation:GetTemplate", own.replace("llm-group", f"llm-{room}"), {})
+        for other in ("other", "llm-b"):
+            of_other = own.replace("llm-group", f"{other}-{room}")
+            assert not policies.allowed(statements, "cloudformation:GetTemplate", of_other, {}), of_other
     assert not policies.allowed(statements, "cloudformation:ExecuteChangeSet", own, {})

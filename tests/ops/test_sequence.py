@@ -47,7 +47,7 @@ def test_a_destroy_that_was_answered_with_no_lists_nothing_as_kept(
 def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
     account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    account(buckets=("llm-store-bucket83-x1", "llm-store-bucket83-x2", "other-store-bucket83-x3"))
+    account(buckets=("llm-store-bucket83-x1", "llm-store-bucket83-x2", "llm-store-bucketed-store-bucket83-x3"))
     sequence.destroy(settings, [])
     told = capsys.readouterr().out
     assert told.startswith("Kept on purpose:\n  s3://llm-store-bucket83-x1: 18.0 GB, about $0.41 a month")
