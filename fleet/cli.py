@@ -32,6 +32,7 @@ HOMES = {
     "ask": "fleet.ops.verbs",
     "pin": "fleet.ops.verbs",
     "arm": "fleet.ops.verbs",
+    "resume": "fleet.ops.verbs",
     "scan": "fleet.ops.verbs",
     "probe": "fleet.ops.verbs",
     "pin-ami": "fleet.ops.verbs",
@@ -129,5 +130,6 @@ def main(context: click.Context, settings_path: Path) -> None:
     Does it answer?           fleetctl ask "hello"
     Stop deciding for me:     fleetctl pin --why "..."
     Decide again:             fleetctl arm --why "..."
+    Launch again:             fleetctl resume --why "..."
     """
     context.obj = Operator(settings_path)

@@ -2,6 +2,7 @@
 
 Deploy: the model store; then, once `fleetctl publish` has filled it, everything else. CloudFormation waits for the
 first box to serve, and a box without a model never does. An empty store ends the deploy here, with the next command.
+While launching is suspended, or something else rolls the group, a deploy is refused: it would wait and roll back.
 Destroy: every stack, then by listing what is kept on purpose and what that costs.
 Arguments after the verb go to the CLI (`make deploy ARGS="--require-approval never"`).
 """
@@ -14,7 +15,9 @@ from collections.abc import Sequence
 from fleet import names, publish, validation
 from fleet.cdk_cli import program
 from fleet.errors import UserError, exit_with
+from fleet.ops import checks_roll
 from fleet.ops.aws import Aws
+from fleet.ops.checks import Ground
 from fleet.ops.errors import MissingError, OperatorError
 from fleet.outsiders import printable
 from fleet.settings import Settings
@@ -32,10 +35,11 @@ class NotDestroyedError(UserError):
 
 
 def deploy(settings: Settings, arguments: Sequence[str]) -> None:
-    """Synthesize once; store, check, rest."""
+    """Refuse what would hang; synthesize once; store, check, rest."""
+    aws = Aws(settings.region)
+    checks_roll.require_clear(Ground(settings, aws))
     _cdk("list", "--output", ASSEMBLY)
     _cdk("deploy", "--app", ASSEMBLY, names.stack(settings.fleet_name, "store"), *arguments)
-    aws = Aws(settings.region)
     missing = publish.missing(aws, publish.store_bucket(aws, settings.fleet_name), settings)
     if missing:
         raise StoreEmptyError(

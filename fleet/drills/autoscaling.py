@@ -16,6 +16,8 @@ from fleet.settings import Settings
 from lambdas.watchdog.cloud import Box, BusyError, GoneError, Group, RefreshActiveError
 from lambdas.watchdog.world import HELD
 
+BY_USER, BY_AWS = "User suspended", "Administratively suspended: launches have failed for over a day"
+
 
 class AutoScalingGroup:
     """Keeps `desired` boxes counted; replaces launch-first what is at risk, unhealthy, of the wrong kind, or old."""
@@ -27,7 +29,7 @@ class AutoScalingGroup:
         self.created_at = world.clock.now
         self.desired = settings.capacity.min
         self.percentage = percentage
-        self.suspended: set[str] = {"AZRebalance"}
+        self.suspended = {"AZRebalance": BY_USER}  # process to reason
         self.boxes: dict[str, SimulatedBox] = {}
         self.refreshes = Refreshes(world, self.boxes, self._publish, self._refresh_ended)
         self._wrong_kind: set[str] = set()
@@ -51,7 +53,7 @@ class AutoScalingGroup:
                 self.percentage,
                 boxes,
                 self._zones,
-                frozenset(self.suspended),
+                dict(self.suspended),
                 self.policy,
             )
         return self._snapshot
@@ -68,12 +70,12 @@ class AutoScalingGroup:
         self._mark_wrong_kind()
         self._ladder.begin(draw(self._lags, self._world.behaviour.flip_attempt))
 
-    def suspend(self, process: str) -> None:
-        self.suspended.add(process)
+    def suspend(self, process: str, reason: str = BY_USER) -> None:
+        self.suspended[process] = reason
         self._snapshot = None
 
     def resume(self, process: str) -> None:
-        self.suspended.discard(process)
+        self.suspended.pop(process, None)
         self._snapshot = None
         if process == "Launch":
             self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
@@ -214,7 +216,7 @@ class AutoScalingGroup:
             limit = behaviour.suspended_after_failing_seconds
             self._failing_since = clock.now if self._failing_since is None else self._failing_since
             if limit is not None and clock.now - self._failing_since >= limit:
-                self.suspend("Launch")
+                self.suspend("Launch", BY_AWS)
             return False
         self._failing_since = None
         self.boxes[box.id] = box

@@ -98,7 +98,7 @@ class SimulatedCloud:
             self.world.log("end", name=self.market.name, desired=self.autoscaling.desired)
 
     def command(self, command: str, *, at: float | None = None, who: str = "drill", why: str = "drill") -> None:
-        """An operator's command: pin, arm, scan, probe."""
+        """An operator's command: pin, arm, resume, scan, probe."""
         payload = {"command": command, "who": who, "why": why}
         when = self.clock.now if at is None else at
         self.clock.at(when, self._bus.invoke, payload, when)

@@ -48,6 +48,14 @@ class Ground:
         ]
         return dict(found[0]) if found else None
 
+    @cached_property
+    def parameters(self) -> dict[str, str]:
+        """State and lever by name; an absent one is left out."""
+        fleet = self.settings.fleet_name
+        wanted = [names.state_parameter(fleet), names.lever_parameter(fleet)]
+        found = self.aws.call("ssm", "GetParameters", Names=wanted)["Parameters"]
+        return {parameter["Name"]: parameter["Value"] for parameter in found}
+
 
 @dataclass(frozen=True)
 class Finding:

@@ -141,10 +141,8 @@ def subscriptions(ground: Ground) -> Finding:
 def lever(ground: Ground) -> Finding:
     """Whether state, parameter and group say the same."""
     fleet = ground.settings.fleet_name
-    paths = (names.state_parameter(fleet), names.lever_parameter(fleet))
-    found = ground.aws.call("ssm", "GetParameters", Names=list(paths))["Parameters"]
-    values = {parameter["Name"]: parameter["Value"] for parameter in found}
-    text, parameter = values.get(paths[0]), values.get(paths[1])
+    text = ground.parameters.get(names.state_parameter(fleet))
+    parameter = ground.parameters.get(names.lever_parameter(fleet))
     if text is None and parameter is None:
         return not_deployed("the first deploy writes lever and state")
     try:

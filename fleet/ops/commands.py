@@ -1,4 +1,4 @@
-"""The four buttons: `pin`, `arm`, `scan`, `probe`. Only these invoke the watchdog; each records who and why."""
+"""The buttons `pin`, `arm`, `resume`, `scan`, `probe`: only these invoke the watchdog; each records who and why."""
 
 import getpass
 import json
@@ -17,6 +17,7 @@ BUSY_PAUSE_SECONDS = 5.0
 EFFECT = {
     "pin": "moves the fleet to on-demand and keeps it there until `fleetctl arm`",
     "arm": "lets the watchdog return to spot as soon as the placement scores allow it",
+    "resume": "lets the group launch boxes again and begins the count of failed boots anew",
     "scan": "runs the watchdog's scan now; it may fail over or re-arm as the scheduled one would",
     "probe": "sends the group's own distribution again and changes nothing",
 }
@@ -29,6 +30,10 @@ HELP = {
 
     From pinned or failover: history cleared, cooldown waived. It flips only after the placement scores were good on the
     running scans, and launch-first: nothing that serves ends before its successor serves.""",
+    "resume": """Let the group launch boxes again.
+
+    After a boot loop, once its cause is mended: Launch is resumed and failed boots are counted anew. Mode, failover
+    history and cooldown stay as they are.""",
     "scan": """Run the watchdog's scan now.
 
     It does what the scheduled scan would do: retry a skipped failover, repair disagreement, re-arm, give up.""",

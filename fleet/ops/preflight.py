@@ -11,6 +11,7 @@ from fleet.ops import checks_account as account
 from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
 from fleet.ops import checks_network as network
+from fleet.ops import checks_roll as roll
 from fleet.ops.checks import Check, Finding, Ground, Level, failed
 from fleet.ops.errors import CredentialsError, OperatorError
 
@@ -30,6 +31,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("artifacts", fleet.artifacts),
     ("subscriptions", fleet.subscriptions),
     ("lever and mode", fleet.lever),
+    *roll.CHECKS,
     ("watchdog's role", flip.watchdog_role),
 )
 

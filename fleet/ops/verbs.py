@@ -132,7 +132,7 @@ def pin_ami_command(operator: Operator, ami_id: str | None, yes: bool) -> None:
 
 
 def _button(name: str) -> click.Command:
-    """One of the four commands that invoke the watchdog."""
+    """One of the commands that invoke the watchdog."""
 
     @click.command(name, help=commands.HELP[name])
     @click.option("--why", required=True, help="The reason; it is recorded in the decision log and in the mail.")

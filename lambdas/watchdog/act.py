@@ -11,7 +11,7 @@ from fleet.settings import Settings
 from lambdas.watchdog import mail
 from lambdas.watchdog.cloud import Cloud, CloudError, GoneError, RefreshActiveError
 from lambdas.watchdog.decision import Action, Decision
-from lambdas.watchdog.state import MOVES_LEVERS, Kind, State
+from lambdas.watchdog.state import MOVES_LEVERS, RESUMES_LAUNCH, Kind, State
 from lambdas.watchdog.world import World
 
 
@@ -71,7 +71,7 @@ def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: S
             _unless_gone(cloud.end_box, surplus.id)
     if kind is Kind.BOOT_LOOP and "Launch" not in group.suspended:
         cloud.suspend("Launch")
-    if kind is Kind.ARMED and "Launch" in group.suspended:
+    if kind in RESUMES_LAUNCH and "Launch" in group.suspended:
         cloud.resume("Launch")
     return state
 

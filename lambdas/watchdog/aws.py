@@ -125,15 +125,7 @@ class AwsCloud:
         found = self._call(
             "autoscaling", "describe_instance_refreshes", AutoScalingGroupName=self._group, MaxRecords=10
         )
-        return tuple(
-            Refresh(
-                id=raw["InstanceRefreshId"],
-                status=raw["Status"],
-                started_at=raw.get("StartTime", NOT_BEGUN),
-                like_ours=ROLL.items() <= raw.get("Preferences", {}).items(),
-            )
-            for raw in found["InstanceRefreshes"]
-        )
+        return tuple(map(refresh_of, found["InstanceRefreshes"]))
 
     def zone_ids(self) -> dict[str, str]:
         found = self._call("ec2", "describe_availability_zones")["AvailabilityZones"]
@@ -263,8 +255,18 @@ def _group(raw: dict[str, Any]) -> Group:
             for box in raw["Instances"]
         ),
         zones=tuple(raw["AvailabilityZones"]),
-        suspended=frozenset(process["ProcessName"] for process in raw["SuspendedProcesses"]),
+        suspended={each["ProcessName"]: each.get("SuspensionReason", "") for each in raw["SuspendedProcesses"]},
         policy=policy,
+    )
+
+
+def refresh_of(raw: dict[str, Any]) -> Refresh:
+    """As DescribeInstanceRefreshes tells it."""
+    return Refresh(
+        id=raw["InstanceRefreshId"],
+        status=raw["Status"],
+        started_at=raw.get("StartTime", NOT_BEGUN),
+        like_ours=ROLL.items() <= raw.get("Preferences", {}).items(),
     )
 
 

@@ -90,7 +90,7 @@ class Group:
     on_demand_percentage: int
     boxes: tuple[Box, ...]
     zones: tuple[str, ...]  # names
-    suspended: frozenset[str]
+    suspended: dict[str, str]  # process to AWS's reason
     policy: dict[str, Any]  # the raw mixed-instances policy: sent back whole on a flip
 
 

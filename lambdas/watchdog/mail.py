@@ -64,6 +64,11 @@ TEXTS = {
         "An operator armed the fleet: Launch is not suspended. On on-demand, failovers and cooldown are forgotten too.",
         "Nothing. If the fleet is on-demand, good placement scores on scans running bring it back to spot.",
     ),
+    Kind.RESUMED: Text(
+        "launching resumed",
+        "An operator let the group launch again, and the count of failed boots begins anew. Nothing else changed.",
+        "Nothing, if the cause is mended; else the same number of failed boots suspends Launch again.",
+    ),
     Kind.REPAIRED: Text(
         "purchase lever repaired",
         "Lever parameter or group did not show what the watchdog's state expects; it set them right.",
@@ -72,7 +77,7 @@ TEXTS = {
     Kind.BOOT_LOOP: Text(
         "boots keep failing, launching is suspended",
         "One launch after another was abandoned before it served. Launch is suspended, to stop paying for boots.",
-        "Read the boot log, mend the cause, then fleetctl arm.",
+        "Read the boot log and mend the cause; then fleetctl resume and, where the mending needs one, make deploy.",
     ),
     Kind.DRY: Text(
         "on-demand is dry too",

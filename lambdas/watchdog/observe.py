@@ -106,7 +106,7 @@ def _needs(signal: Signal, state: State) -> Need:
             return Need.GROUP | Need.HELD if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
         case Wake.ALARM_OK | Wake.LAUNCHED | Wake.TERMINATED | Wake.REFRESH_ENDED:
             return Need.GROUP | Need.BOXES | Need.DEPLOY | Need.REFRESHES if state.rearm_from else Need.NOTHING
-        case Wake.LAUNCH_FAILED | Wake.INTERRUPTION | Wake.REBALANCE | Wake.BOX_ENDED:
+        case Wake.LAUNCH_FAILED | Wake.INTERRUPTION | Wake.REBALANCE | Wake.BOX_ENDED | Wake.RESUME:
             return Need.GROUP
         case Wake.PIN | Wake.ARM:
             return Need.GROUP | Need.BOXES | Need.DEPLOY

@@ -13,7 +13,7 @@ from lambdas.watchdog import bridge, rearm
 from lambdas.watchdog.cloud import Alarm
 from lambdas.watchdog.decision import Action, Decision, recorded, seconds, transition
 from lambdas.watchdog.signals import Signal, Wake
-from lambdas.watchdog.state import HOURS_OF_A_DAY, MOVES_LEVERS, Kind, Mode, State, Transition
+from lambdas.watchdog.state import HOURS_OF_A_DAY, MOVES_LEVERS, RESUMES_LAUNCH, Kind, Mode, State, Transition
 from lambdas.watchdog.world import World
 
 NO_ALARM = "the alarm does not exist, so nothing wakes the watchdog: deploy again"
@@ -71,6 +71,8 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
             return _pin(signal, world, state, now)
         case Wake.ARM:
             return _arm(signal, world, state, now)
+        case Wake.RESUME:
+            return _resume(signal, world, state, now)
         case Wake.PROBE:
             return _probe(world)
         case Wake.IGNORED:
@@ -153,7 +155,7 @@ def _finish(
     begun = f"{unfinished.kind} of {unfinished.at:%H:%M:%S}"
     if signal.wake is Wake.PROBE:
         return Decision(Action.REFUSED, f"probe refused: {begun} is unfinished", leaves_state=True)
-    resumes_launch = unfinished.kind is Kind.ARMED  # which nothing else would do
+    resumes_launch = unfinished.kind in RESUMES_LAUNCH  # which nothing else would do
     if not resumes_launch and (instead := _instead(signal, world, state, settings, now)):
         return replace(instead, problem=world.unread)
     return Decision(Action.FINISH, f"finish {begun}", state=state)
@@ -268,6 +270,13 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
         state, mode=Mode.FAILOVER, since=now, failovers=(), cooldown_from=None, streak=0, scored_at=None, abandoned=()
     )
     return transition(new, Kind.ARMED, now, _by(signal))
+
+
+def _resume(signal: Signal, world: World, state: State, now: datetime) -> Decision:
+    """Lets the group launch again and begins the count of failed boots anew; mode, history and cooldown stay."""
+    if "Launch" not in world.seen_group.suspended and not state.abandoned:
+        return Decision(Action.NOTHING, "Launch is not suspended")
+    return transition(replace(state, since=now, abandoned=()), Kind.RESUMED, now, _by(signal))
 
 
 def _probe(world: World) -> Decision:

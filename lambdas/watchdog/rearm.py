@@ -16,7 +16,7 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
     """A scan on on-demand: what needs no score, then the streak, then back to spot."""
     if first := _before_scores(state, settings, now):
         return first
-    busy = "Launch is suspended; arm resumes it" if "Launch" in world.seen_group.suspended else world.busy()
+    busy = "Launch is suspended: fleetctl resume" if "Launch" in world.seen_group.suspended else world.busy()
     if settings.policy == "bridge":
         return bridge.back(world, state, settings, busy, now)
     if world.unread:

@@ -24,6 +24,7 @@ class Wake(StrEnum):
     BOX_ENDED = "box-ended"
     PIN = "pin"
     ARM = "arm"
+    RESUME = "resume"
     PROBE = "probe"
     PATIENCE = "patience"
     IGNORED = "ignored"
@@ -50,6 +51,7 @@ COMMANDS = {
     "scan": Wake.SCAN,
     "pin": Wake.PIN,
     "arm": Wake.ARM,
+    "resume": Wake.RESUME,
     "probe": Wake.PROBE,
     names.COMMAND_PATIENCE: Wake.PATIENCE,
 }

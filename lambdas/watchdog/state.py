@@ -43,6 +43,7 @@ class Kind(StrEnum):
     GAVE_UP = "gave-up"
     PINNED = "pinned"
     ARMED = "armed"
+    RESUMED = "resumed"
     REPAIRED = "repaired"
     BOOT_LOOP = "boot-loop"
     DRY = "on-demand-dry"
@@ -50,7 +51,8 @@ class Kind(StrEnum):
     LIMITED = "on-demand-limit"
 
 
-MOVES_LEVERS = frozenset(Kind) - {Kind.BOOT_LOOP, Kind.DRY}
+MOVES_LEVERS = frozenset(Kind) - {Kind.BOOT_LOOP, Kind.DRY, Kind.RESUMED}
+RESUMES_LAUNCH = {Kind.ARMED, Kind.RESUMED}
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from fleet import names
 from fleet.cli import main
 from fleet.drills.arguments import scene_of
 from fleet.embedded.deployed import Deployed
+from fleet.ops.commands import EFFECT
 from tests.docs.commands import FENCE, ROOT, Shown, shown, told
 from tests.e2e import walk
 
@@ -183,7 +184,7 @@ def test_every_fleetctl_command_that_is_shown_runs(command: Shown, live: Deploye
         return
     if "--watch" in arguments:
         arguments.remove("--watch")
-    if verb in ("pin", "arm", "scan", "probe"):
+    if verb in EFFECT:
         arguments += [] if "--why" in arguments else ["--why", "as the page says"]
         arguments += [] if "--yes" in arguments else ["--yes"]
     if verb == "history":

@@ -5,6 +5,7 @@ cloud's own: its clock and the names it gives.
 """
 
 import json
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -82,7 +83,7 @@ def _written(
     state: dict[str, Any],
     lever: str | None,
     refreshes: list[str],
-    suspended: set[str] | frozenset[str],
+    suspended: Iterable[str],
     mails: list[str],
 ) -> dict[str, Any]:
     state.pop("evidence", None)  # of notices, which the embedded cloud sends nobody

@@ -1,4 +1,4 @@
-"""The four buttons: who and why travel with them, a busy function is retried, a failed one fails."""
+"""The five buttons: who and why travel with them, a busy function is retried, a failed one fails."""
 
 import contextlib
 import http.server
@@ -38,7 +38,7 @@ def press(aws: Any, command: str = "pin") -> dict[str, Any]:
     return commands.press(aws, "llm", command, who="me@here", why="holiday", pause_seconds=0)
 
 
-@pytest.mark.parametrize("command", ["pin", "arm", "scan", "probe"])
+@pytest.mark.parametrize("command", ["pin", "arm", "resume", "scan", "probe"])
 def test_a_command_invokes_the_watchdog_with_who_and_why_and_returns_its_record(scripted: Any, command: str) -> None:
     aws = scripted(payload(DECIDED))
     assert press(aws, command) == DECIDED
@@ -120,4 +120,4 @@ def test_the_operators_door_sends_an_invocation_once(
 
 
 def test_every_command_says_what_it_does_before_it_asks() -> None:
-    assert set(commands.EFFECT) == set(commands.HELP) == {"pin", "arm", "scan", "probe"}
+    assert set(commands.EFFECT) == set(commands.HELP) == {"pin", "arm", "resume", "scan", "probe"}

@@ -12,6 +12,7 @@ from fleet.ops import checks_account as account
 from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
 from fleet.ops import checks_network as network
+from fleet.ops import checks_roll as roll
 from fleet.ops import preflight
 from fleet.ops.checks import Finding, Ground, Level
 from fleet.ops.errors import CredentialsError, DeniedError, MissingError
@@ -472,3 +473,58 @@ def test_without_credentials_there_is_one_message_instead_of_fifteen(settings: S
     aws.answers = {"sts GetCallerIdentity": error}
     with pytest.raises(CredentialsError):
         preflight.run(preflight.CHECKS[:2], Ground(settings, aws))
+
+
+# --- what stands in the way of a deploy --------------------------------------------------------------------------
+
+
+def group_with(*suspended: str) -> dict[str, Any]:
+    told = [{"ProcessName": process, "SuspensionReason": "User suspended"} for process in suspended]
+    return {"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": [{"SuspendedProcesses": told}]}}
+
+
+@pytest.mark.parametrize("check", [roll.launching, roll.rolling])
+def test_before_the_first_deploy_nothing_stands_in_the_way(ask: Any, check: Any) -> None:
+    assert ask(check, {"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": []}}).level is Level.WARN
+
+
+def test_a_suspended_launch_fails_and_names_the_way(ask: Any) -> None:
+    found = ask(roll.launching, group_with("AZRebalance", "Launch"))
+    assert (found.level, "Launch is suspended (User suspended)" in found.found) == (Level.FAIL, True)
+    assert "`fleetctl resume" in found.remedy
+
+
+def test_another_suspended_process_warns(ask: Any) -> None:
+    found = ask(roll.launching, group_with("AZRebalance", "Terminate"))
+    assert (found.level, found.found) == (Level.WARN, "suspended, and not by the watchdog: Terminate")
+    assert "resume-processes --auto-scaling-group-name llm-gpu --scaling-processes Terminate" in found.remedy
+    assert ask(roll.launching, group_with("AZRebalance")).level is Level.PASS
+
+
+@pytest.mark.parametrize(
+    ("state", "refresh", "found"),
+    [
+        ({"rearm_from": "2026-07-22T02:10:00Z"}, "Successful", "a re-arm is under way since 02:10 UTC, for 45 min at"),
+        ({}, "InProgress", "instance refresh r-1 is InProgress"),
+        ({}, "Pending", "instance refresh r-1 is Pending"),
+        ({}, "Failed", ""),
+    ],
+)
+def test_a_rearm_or_a_refresh_under_way_fails(ask: Any, state: dict[str, str], refresh: str, found: str) -> None:
+    text = json.dumps({"version": 1, "mode": "on-demand-failover", **state})
+    scripted = {
+        **group_with(),
+        "ssm GetParameters": {"Parameters": [{"Name": names.state_parameter("llm"), "Value": text}]},
+        "autoscaling DescribeInstanceRefreshes": {
+            "InstanceRefreshes": [{"InstanceRefreshId": "r-1", "Status": refresh}]
+        },
+    }
+    answer = ask(roll.rolling, scripted)
+    assert (answer.level is Level.FAIL) is bool(found)
+    assert answer.found.startswith(found)
+
+
+def test_a_state_that_cannot_be_read_hides_no_refresh(ask: Any) -> None:
+    scripted = {**group_with(), "ssm GetParameters": {"Parameters": []}}
+    scripted["autoscaling DescribeInstanceRefreshes"] = {"InstanceRefreshes": []}
+    assert ask(roll.rolling, scripted).level is Level.PASS

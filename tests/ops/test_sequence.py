@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fleet import sequence
+from fleet.ops.checks_roll import InTheWayError
 from fleet.ops.errors import MissingError
 from fleet.sequence import NotDestroyedError
 from fleet.settings import Settings
@@ -70,6 +71,30 @@ def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
     monkeypatch.setattr(sequence, "_cdk", lambda *words: commands.append(words))
     monkeypatch.setattr(sequence.publish, "store_bucket", lambda *_: "store")
     monkeypatch.setattr(sequence.publish, "missing", lambda *_: [])
+    monkeypatch.setattr(sequence.checks_roll, "require_clear", lambda _: None)
     sequence.deploy(settings, arguments)
     assert [words[0] for words in commands] == ["list", "deploy", "deploy"]
     assert commands[-1][3:] == (*(("--all", "--concurrency=4") if together else ("--all",)), *arguments)
+
+
+def test_a_deploy_is_refused_before_anything_runs_while_launching_is_suspended_and_a_roll_is_under_way(
+    account: Any, settings: Settings
+) -> None:
+    aws = account("llm-group")
+    suspended = [{"ProcessName": "Launch", "SuspensionReason": "User suspended"}]
+    aws.answers |= {
+        "autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": [{"SuspendedProcesses": suspended}]},
+        "autoscaling DescribeInstanceRefreshes": {
+            "InstanceRefreshes": [{"InstanceRefreshId": "r-1", "Status": "InProgress"}]
+        },
+        "ssm GetParameters": {"Parameters": []},
+    }
+    with pytest.raises(InTheWayError) as refused:
+        sequence.deploy(settings, [])
+    assert str(refused.value).splitlines() == [
+        "Nothing was deployed:",
+        "Launch is suspended (User suspended): a refresh would replace nothing and roll back",
+        '  mend the cause, then `fleetctl resume --why "mended"`, then deploy: docs/runbook/mail-boot-loop.md',
+        "instance refresh r-1 is InProgress",
+        "  wait for its end: `fleetctl status` shows it",
+    ]

@@ -61,7 +61,7 @@ EMPTY = Group(
     on_demand_percentage=0,
     boxes=(),
     zones=("us-east-2a", "us-east-2b"),
-    suspended=frozenset({"AZRebalance"}),
+    suspended={"AZRebalance": "User suspended"},
     policy={},
 )
 
@@ -175,10 +175,14 @@ class StillCloud:
         self._did(f"flip {percentage}", lambda: self._regroup(on_demand_percentage=percentage))
 
     def suspend(self, process: str) -> None:
-        self._did(f"suspend {process}", lambda: self._regroup(suspended=self.live_group.suspended | {process}))
+        self._did(
+            f"suspend {process}",
+            lambda: self._regroup(suspended=self.live_group.suspended | {process: "User suspended"}),
+        )
 
     def resume(self, process: str) -> None:
-        self._did(f"resume {process}", lambda: self._regroup(suspended=self.live_group.suspended - {process}))
+        rest = {each: why for each, why in self.live_group.suspended.items() if each != process}
+        self._did(f"resume {process}", lambda: self._regroup(suspended=rest))
 
     def start_refresh(self) -> str:
         new = Refresh(f"refresh-{len(self.refreshed) + 1}", "InProgress", NOW, like_ours=True)

@@ -216,10 +216,10 @@ def test_deploy_holds_the_failover_back_and_the_alarm_path_takes_over() -> None:
 
 def test_drought_that_waits_keeps_a_scan_from_nothing_else() -> None:
     cloud = armed(drought_at=ago(10))
-    cloud.live_group = replace(cloud.live_group, suspended=frozenset())
+    cloud.live_group = replace(cloud.live_group, suspended={})
     record = wake(cloud, SCAN)
     assert record["reason"].startswith("no box serves or is on its way, launches have failed for 10 s")
-    assert cloud.live_group.suspended == {"AZRebalance"}
+    assert set(cloud.live_group.suspended) == {"AZRebalance"}
     cloud.calls.clear()
     cloud.lever = "rubbish"
     assert wake(cloud, SCAN)["action"] == "repaired"

@@ -59,7 +59,7 @@ def twice_failed() -> StillCloud:
 def stopped() -> StillCloud:
     cloud = StillCloud.on_demand(abandoned=(("i-0x", ago(70)),))
     cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED))
-    cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance", "Launch"}))
+    cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
     return cloud
 
 
@@ -80,6 +80,7 @@ TRANSITIONS: dict[str, Scenario] = {
     "gave-up": (twice_failed, "scan"),
     "pinned": (armed, "pin"),
     "armed": (stopped, "arm"),
+    "resumed": (stopped, "resume"),
     "repaired": (disagreeing, "scan"),
     "boot-loop": (in_a_boot_loop, group_event("launch-abandoned", at=ago(900), box="i-04")),
     "on-demand-dry": (failed_over, group_event("launch-no-capacity-on-demand", at=ago(50))),
@@ -94,7 +95,7 @@ def outcome(cloud: StillCloud) -> dict[str, Any]:
     return {
         "state": replace(state, launched_at=None, scored_at=None, streak=0),
         "levers": (cloud.lever, group.on_demand_percentage),
-        "suspended": group.suspended,
+        "suspended": set(group.suspended),
         "boxes": group.boxes,
         "refreshes": cloud.refreshed,
     }
@@ -388,7 +389,7 @@ def test_a_group_that_was_not_looked_at_is_our_mistake_and_not_an_empty_group() 
 def test_mail_that_cannot_be_sent_holds_nothing_else_back() -> None:
     cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)))
     cloud.set_state(replace(cloud.parsed, owed=cloud.parsed.begin(Kind.DRY, ago(60), "dry").owed))
-    cloud.live_group = replace(cloud.live_group, suspended=frozenset())
+    cloud.live_group = replace(cloud.live_group, suspended={})
 
     def denied(call: str, number: int) -> None:
         if call == "mail":

@@ -79,9 +79,9 @@ def test_arm_in_failover_has_work_as_long_as_anything_holds_the_rearm_back(histo
 
 def test_arm_in_failover_resumes_a_suspended_launch() -> None:
     cloud = StillCloud.on_demand(failovers=(), cooldown_from=None)
-    cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance", "Launch"}))
+    cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
     wake(cloud, "arm")
-    assert cloud.live_group.suspended == {"AZRebalance"}
+    assert set(cloud.live_group.suspended) == {"AZRebalance"}
 
 
 def test_arm_while_armed_or_rearming_does_nothing() -> None:
@@ -208,3 +208,47 @@ def test_arm_on_spot_says_only_what_it_did() -> None:
     assert cloud.parsed.failovers == (ago(5000),)
     words = "Launch is not suspended. On on-demand, failovers and cooldown are forgotten too."
     assert cloud.mails[0][1].startswith(f"An operator armed the fleet: {words}\n")
+
+
+# --- resume -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_resume_lets_the_group_launch_and_leaves_mode_history_and_cooldown_alone(mode: Mode) -> None:
+    cloud = StillCloud.on_demand(streak=1, scored_at=ago(60), abandoned=(("i-0x", ago(70)),))
+    cloud.set_state(replace(cloud.parsed, mode=mode))
+    before = cloud.parsed
+    cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
+    record = wake(cloud, "resume")
+    assert (record["action"], record["reason"]) == ("resumed", "by ann: game day")
+    assert cloud.parsed == replace(before, since=NOW, abandoned=())
+    assert set(cloud.live_group.suspended) == {"AZRebalance"}
+    assert [subject for subject, _ in cloud.mails] == ["[llm] launching resumed"]
+    assert not [call for call in cloud.calls if call.startswith(("put_lever", "flip"))]
+    assert wake(cloud, "resume")["reason"] == "Launch is not suspended"
+    assert len(cloud.mails) == 1
+
+
+def test_resume_moves_no_lever_whatever_the_parameter_says() -> None:
+    cloud = armed()
+    cloud.lever = "100"
+    cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
+    wake(cloud, "resume")
+    assert (cloud.lever, cloud.live_group.on_demand_percentage) == ("100", 0)
+
+
+def test_resume_begins_the_count_anew_before_the_loop_is_stopped() -> None:
+    cloud = armed()
+    cloud.set_state(replace(cloud.parsed, abandoned=(("i-0x", ago(70)),)))
+    assert wake(cloud, "resume")["action"] == "resumed"
+    assert cloud.parsed.abandoned == ()
+    assert "resume Launch" not in cloud.calls
+
+
+def test_unfinished_resume_is_finished_before_a_failover_that_is_due() -> None:
+    cloud = StillCloud()
+    cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
+    cloud.set_state(replace(cloud.parsed, launched_at=ago(9000)).begin(Kind.RESUMED, ago(60), "half done"))
+    record = wake(cloud, "alarm-lit")
+    assert (record["action"], record["also"][0][:14]) == ("failover", "finish: finish")
+    assert "Launch" not in cloud.live_group.suspended

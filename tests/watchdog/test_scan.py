@@ -39,7 +39,7 @@ def test_quiet_scan_while_spot_armed_changes_nothing() -> None:
 def test_scan_keeps_az_rebalance_suspended_in_every_mode(mode: Mode) -> None:
     cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)))
     cloud.set_state(State(mode))
-    cloud.live_group = replace(cloud.live_group, suspended=frozenset())
+    cloud.live_group = replace(cloud.live_group, suspended={})
     wake(cloud, "scan")
     assert "suspend AZRebalance" in cloud.calls
     wake(cloud, "scan")
@@ -368,17 +368,17 @@ def test_rearm_waits_for_a_deploy_a_refresh_and_a_suspended_launch_and_keeps_the
     cloud.deploying = what == "deploy"
     cloud.refreshed = (DEPLOY_REFRESH,) if what == "refresh" else ()
     if what == "launch":
-        cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance", "Launch"}))
+        cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
     why = {
         "deploy": "a deploy is in progress",
         "refresh": "instance refresh r-deploy is InProgress",
-        "launch": "Launch is suspended; arm resumes it",
+        "launch": "Launch is suspended: fleetctl resume",
     }[what]
     numbers = "score 3 in use2-az1 (3 needed), streak 2 of 2"
     assert wake(cloud, "scan")["reason"] == f"{numbers}; {why}"
     assert (cloud.parsed.streak, cloud.lever) == (2, "100")
     cloud.deploying, cloud.refreshed = False, ()
-    cloud.live_group = replace(cloud.live_group, suspended=frozenset({"AZRebalance"}))
+    cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": ""})
     assert scan_again(cloud, 1800) == numbers
     assert cloud.parsed.rearm_from == NOW + timedelta(seconds=1800)
 

@@ -24,6 +24,7 @@ WAKES = {
     "launch-successful": Wake.LAUNCHED,
     "pin": Wake.PIN,
     "probe": Wake.PROBE,
+    "resume": Wake.RESUME,
     "rebalance-recommendation": Wake.REBALANCE,
     "refresh-cancelled": Wake.REFRESH_ENDED,
     "refresh-failed": Wake.REFRESH_ENDED,
@@ -81,8 +82,8 @@ def test_events_of_another_fleet_are_ignored(name: str) -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        ({"command": "explode"}, "unknown command 'explode'; known: scan, pin, arm, probe, patience"),
-        ({"command": None}, "unknown command None; known: scan, pin, arm, probe, patience"),
+        ({"command": "explode"}, "unknown command 'explode'; known: scan, pin, arm, resume, probe, patience"),
+        ({"command": None}, "unknown command None; known: scan, pin, arm, resume, probe, patience"),
         ({"command": ["scan"]}, "not an event of a known shape (TypeError: unhashable type: 'list')"),
         ({}, "not an event of a known shape (KeyError: 'source')"),
         (None, "not an event of a known shape (TypeError: argument of type 'NoneType' is not iterable)"),

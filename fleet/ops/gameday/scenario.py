@@ -46,7 +46,7 @@ class Day:
         return self.stage.settings.fleet_name
 
     def press(self, command: str, why: str) -> dict[str, Any]:
-        """One of the four buttons; its decision record."""
+        """One of the buttons; its decision record."""
         self.last = commands.press(self.stage.aws, self.fleet, command, who=WHO, why=why)
         return self.last
 
