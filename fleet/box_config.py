@@ -1,6 +1,10 @@
 """What a box is given at synth: its few settings (box.json), user data, bundle, and leave for its AWS calls."""
 
+import hashlib
+import io
 import json
+import zipfile
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +60,21 @@ def box_config(settings: Settings, *, bucket: str, target_group_arn: str, **over
     }
 
 
+def bundle() -> bytes:
+    """The zip of the box's programs and units. The same files make the same bytes, whatever machine packs them:
+    without times, modes or compression.
+    """
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(BUNDLE.rglob("*")):
+            name = path.relative_to(BUNDLE)
+            if path.is_file() and not any(fnmatch(part, out) for part in name.parts for out in BUNDLE_EXCLUDE):
+                archive.writestr(zipfile.ZipInfo(name.as_posix()), path.read_bytes())
+    return packed.getvalue()
+
+
 def user_data(config: dict[str, Any], *, bundle_bucket: str, bundle_key: str) -> str:
-    """The rendered user data; tokens in the values pass through untouched."""
+    """The rendered user data, which holds the bundle by its digest; tokens in the values pass through untouched."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(BUNDLE),
         undefined=jinja2.StrictUndefined,
@@ -72,4 +89,5 @@ def user_data(config: dict[str, Any], *, bundle_bucket: str, bundle_key: str) ->
         box_json=json.dumps(config, indent=1, sort_keys=True),
         bundle_bucket=bundle_bucket,
         bundle_key=bundle_key,
+        bundle_sha256=hashlib.sha256(bundle()).hexdigest(),
     )

@@ -26,14 +26,16 @@ def box_role(
 ) -> iam.Role:
     """What a box may do: what its code calls, on this fleet's resources, and Session Manager's own channel."""
     scopes: dict[str, Any] = {
-        "bundle": {"on": f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}"},
-        "store": {"on": bucket.bucket_arn},
+        "bundle": {"on": f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}", "when": room.own_buckets},
+        "store": {"on": bucket.bucket_arn, "when": room.own_buckets},
         "store's objects": {
             "on": bucket.arn_for_objects("*"),
+            "when": room.own_buckets,
             "because": "artifacts and cache: all objects of the fleet's own bucket",
         },
         "store's cache": {
             "on": bucket.arn_for_objects(f"{names.CACHE_PREFIX}*"),
+            "when": room.own_buckets,
             "because": "the blobs of the cache are named by their digests",
         },
         "group": {"on": group_arn, "because": GROUP_ARN_WILDCARD},

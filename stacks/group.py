@@ -3,6 +3,9 @@
 The lever is read from its parameter on every deploy, so that no deploy undoes a failover. See docs/decisions.
 """
 
+import tempfile
+from pathlib import Path
+
 import aws_cdk as cdk
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -132,13 +135,10 @@ class GroupStack(Room):
 
     def _launch_template(self) -> ec2.LaunchTemplate:
         s = self._settings
-        bundle = assets.Asset(
-            self,
-            "Bundle",
-            path=str(box_config.BUNDLE),
-            exclude=list(box_config.BUNDLE_EXCLUDE),
-            follow_symlinks=cdk.SymlinkFollowMode.ALWAYS,
-        )
+        with tempfile.TemporaryDirectory() as folder:  # packed here and not by the CLI: user data names its digest
+            packed = Path(folder, "bundle.zip")
+            packed.write_bytes(box_config.bundle())
+            bundle = assets.Asset(self, "Bundle", path=str(packed))
         self.box_role = box_role(
             self,
             s,
@@ -267,8 +267,10 @@ class GroupStack(Room):
             handler="lambdas.resources.require_artifacts.handler",
             description="Fails a deploy at once while the model store lacks a file",
             grants=[
-                self.allow("s3:GetObject", on=[bucket.arn_for_objects(key) for key in keys]),
-                self.allow("s3:ListBucket", on=bucket.bucket_arn),  # so that a missing file answers 404, not 403
+                self.allow("s3:GetObject", on=[bucket.arn_for_objects(key) for key in keys], when=self.own_buckets),
+                self.allow(
+                    "s3:ListBucket", on=bucket.bucket_arn, when=self.own_buckets
+                ),  # so that a missing file answers 404, not 403
             ],
             timeout_seconds=60,
         )

@@ -39,6 +39,11 @@ class Room(cdk.Stack):
         """ARN of something of this account and region: `resource` is all that follows the account."""
         return f"arn:{self.partition}:{service}:{self.region}:{self.account}:{resource}"
 
+    @property
+    def own_buckets(self) -> dict[str, dict[str, str]]:
+        """Condition of every grant on S3: a bucket that was deleted and made again by another account is not meant."""
+        return {"StringEquals": {"aws:ResourceAccount": self.account}}
+
     def allow(
         self,
         *actions: str,

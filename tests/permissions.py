@@ -154,6 +154,8 @@ def _covers(statement: dict[str, Any], call: dict[str, Any]) -> bool:
     """Whether a statement is about this call. A condition on what its log line does not tell does not hold."""
     resources = call["resources"]
     context = {f"aws:ResourceTag/{key}": [value] for key, value in resources.get("ResourceTags", {}).items()}
+    if call["service"] == "s3":
+        context["aws:ResourceAccount"] = [ACCOUNT]  # the embedded AWS has one
     for key, told in (("cloudwatch:namespace", "Namespace"), ("aws:TagKeys", "TagKeys")):
         if told in resources:
             context[key] = _listed(resources[told])

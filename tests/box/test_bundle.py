@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import disk
@@ -50,25 +51,44 @@ def test_user_data_carries_tokens_untouched_and_settings_the_box_can_read(tmp_pa
         config.load(tmp_path / "box.json")
 
 
-@pytest.mark.parametrize("copy", ["exit 1", "exec /bin/sleep 60"], ids=["refused", "hanging"])
-def test_user_data_that_cannot_fetch_the_bundle_gives_the_launch_hook_back_and_powers_the_machine_off(
-    tmp_path: Path, copy: str
-) -> None:
+def run_user_data(tmp_path: Path, copy: str) -> "subprocess.CompletedProcess[str]":
+    """Run it with stand-ins for all that it would change; `copy` is what the AWS CLI does once its call is told."""
     for name, text in (
         ("aws", f"echo $* >>{tmp_path}/calls; {copy}"),
         ("curl", "case $* in *token-ttl*) echo secret;; *'token: secret'*instance-id) echo i-0box;; esac"),
         ("timeout", 'shift; exec /usr/bin/timeout 0.2 "$@"'),
         ("sleep", ":"),
         ("install", ":"),
+        ("id", ":"),
+        ("systemctl", f"echo $* >>{tmp_path}/started"),
         ("shutdown", f"echo $* >{tmp_path}/off"),
     ):
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    script = rendered().replace("/etc/fleet/box.json", f"{tmp_path}/box.json")
-    done = subprocess.run(
-        ["bash", "-c", script], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=30
-    )
-    assert done.returncode != 0
+    script = rendered().replace("/etc/fleet/box.json", f"{tmp_path}/box.json").replace("/opt/fleet", str(tmp_path))
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+    return subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=30)
+
+
+def test_user_data_starts_the_bundle_that_was_synthesized_and_no_other(tmp_path: Path) -> None:
+    bundle = tmp_path / "in-the-bucket"
+    bundle.write_bytes(box_config.bundle())
+    copy = f"[ $1 != s3 ] || cp {bundle} {tmp_path}/bundle.zip"
+    assert run_user_data(tmp_path, copy).returncode == 0
+    assert (tmp_path / "started").read_text().endswith("start --no-block fleet-boot.service\n")
+    (tmp_path / "started").unlink()
+    with zipfile.ZipFile(bundle, "a") as archive:
+        archive.writestr("units/attack.service", "[Service]\nExecStart=/bin/sh -c attack\n")
+    assert run_user_data(tmp_path, copy).returncode != 0
+    assert not (tmp_path / "started").exists()
+    assert (tmp_path / "off").read_text() == "-h now\n"
+
+
+@pytest.mark.parametrize("copy", ["exit 1", "exec /bin/sleep 60"], ids=["refused", "hanging"])
+def test_user_data_that_cannot_fetch_the_bundle_gives_the_launch_hook_back_and_powers_the_machine_off(
+    tmp_path: Path, copy: str
+) -> None:
+    assert run_user_data(tmp_path, copy).returncode != 0
     assert (tmp_path / "off").read_text() == "-h now\n"
     *copies, abandoned = (tmp_path / "calls").read_text().splitlines()
     assert [call.split()[:2] for call in copies] == [["s3", "cp"]] * 7
@@ -157,7 +177,7 @@ def test_every_metric_has_one_writer() -> None:
 
 def test_bundle_holds_what_the_box_runs_and_nothing_else() -> None:
     assert (box_config.BUNDLE / "names.py").resolve() == Path(names.__file__).resolve()
-    packed = world.bundle()
+    packed = box_config.bundle()
     for unit in UNITS:
         for line in unit.read_text().splitlines():
             if line.startswith("Exec") and "/opt/fleet/" in line:

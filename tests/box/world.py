@@ -14,12 +14,10 @@ import socket
 import subprocess
 import sys
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -123,20 +121,6 @@ def settings_for(sources: dict[str, Path]) -> Settings:
     return dataclasses.replace(SETTINGS, model=dataclasses.replace(model, **sums))
 
 
-def bundle() -> bytes:
-    """The bundle as the app's asset packs it: links followed, the exclusions left out."""
-    target = Path(os.environ.get("TMPDIR", "/tmp")) / f"bundle-{os.getpid()}.zip"  # noqa: S108 - removed below
-    with zipfile.ZipFile(target, "w") as archive:
-        for path in sorted(box_config.BUNDLE.rglob("*")):
-            relative = path.relative_to(box_config.BUNDLE)
-            excluded = any(fnmatch(part, out) for part in relative.parts for out in box_config.BUNDLE_EXCLUDE)
-            if path.is_file() and not excluded:
-                archive.write(path.resolve(), relative)
-    data = target.read_bytes()
-    target.unlink()
-    return data
-
-
 def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
     """The least a box meets of what the stacks make: bucket with artifacts and bundle, group, target group, log group.
 
@@ -147,7 +131,7 @@ def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": aws.region})
     for key, path in sources.items():
         s3.upload_file(str(path), BUCKET, key)
-    s3.put_object(Bucket=BUCKET, Key="bundle.zip", Body=bundle())
+    s3.put_object(Bucket=BUCKET, Key="bundle.zip", Body=box_config.bundle())
     ec2 = aws.client("ec2")
     subnet = ec2.describe_subnets()["Subnets"][0]
     template = ec2.create_launch_template(

@@ -87,11 +87,32 @@ def test_the_watchdog_passes_the_box_role_to_ec2_and_no_other(may: Ask, watchdog
 
 def test_a_stolen_box_role_cannot_replace_the_source_artifacts(live: Deployed, may: Ask, box: str) -> None:
     bucket = f"arn:aws:s3:::{live.output('store', names.OUTPUT_BUCKET)}"
-    assert may(box, "s3:GetObject", f"{bucket}/{live.settings.model.gguf.key}")
-    assert may(box, "s3:PutObject", f"{bucket}/cache/manifest")
+    here = {"aws__ResourceAccount": "123456789012"}
+    assert may(box, "s3:GetObject", f"{bucket}/{live.settings.model.gguf.key}", **here)
+    assert may(box, "s3:PutObject", f"{bucket}/cache/manifest", **here)
     for artifact in (live.settings.model.engine, live.settings.model.gguf, live.settings.model.modelfile):
-        assert not may(box, "s3:PutObject", f"{bucket}/{artifact.key}")
-    assert not may(box, "s3:DeleteObject", f"{bucket}/cache/manifest")
+        assert not may(box, "s3:PutObject", f"{bucket}/{artifact.key}", **here)
+    assert not may(box, "s3:DeleteObject", f"{bucket}/cache/manifest", **here)
+
+
+def test_a_bucket_that_another_account_made_anew_is_nobodys_here(live: Deployed, may: Ask, box: str) -> None:
+    """The CDK's bucket, above all: its name is known, and what a box takes from it runs as root."""
+    store = f"arn:aws:s3:::{live.output('store', names.OUTPUT_BUCKET)}"
+    grants = live.aws.client("iam").get_role_policy(RoleName=box, PolicyName="calls")["PolicyDocument"]["Statement"]
+    (bundle,) = [s["Resource"] for s in grants if "-assets-" in s["Resource"]]
+    check = next(
+        r["RoleName"] for r in live.aws.client("iam").list_roles()["Roles"] if "RequireArtifacts" in r["RoleName"]
+    )
+    key = live.settings.model.gguf.key
+    for role, action, resource in (
+        (box, "s3:GetObject", bundle),
+        (box, "s3:GetObject", f"{store}/{key}"),
+        (box, "s3:PutObject", f"{store}/cache/manifest"),
+        (box, "s3:ListBucket", store),
+        (check, "s3:GetObject", f"{store}/{key}"),
+    ):
+        assert may(role, action, resource, aws__ResourceAccount="123456789012")
+        assert not may(role, action, resource, aws__ResourceAccount="999999999999")
 
 
 def test_a_stolen_box_role_cannot_touch_another_group(live: Deployed, may: Ask, box: str) -> None:

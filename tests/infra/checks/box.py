@@ -4,7 +4,7 @@ import re
 
 from fleet import box_config, names
 from fleet.settings import Settings
-from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, ROLE, check, condition, launch_data, trust
+from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, OWN_BUCKETS, ROLE, check, condition, launch_data, trust
 from tests.infra.templates import Templates, grants
 
 
@@ -39,7 +39,9 @@ def box_may_do_what_its_code_calls_on_this_fleets_resources(t: Templates, s: Set
 @check
 def box_reads_the_store_and_its_bundle_and_writes_the_cache_only(t: Templates, s: Settings) -> None:
     box = t["group"]["Resources"]["BoxRole"]
-    found = {(action, resource) for action, resource, _ in grants(box) if action.startswith("s3:")}
+    s3 = {grant for grant in grants(box) if grant[0].startswith("s3:")}
+    assert {when for *_, when in s3} == {OWN_BUCKETS}
+    found = {(action, resource) for action, resource, _ in s3}
     bundle = [resource for action, resource in found if resource.startswith("arn:aws:s3:::cdk-")]
     assert len(bundle) == 1
     assert re.fullmatch(r"arn:aws:s3:::cdk-hnb659fds-assets-<AWS::AccountId>-us-east-2/[0-9a-f]{64}\.zip", bundle[0])

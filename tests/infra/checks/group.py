@@ -4,7 +4,7 @@ from fleet import names
 from fleet.settings import Settings
 from tests.infra.checks.shared import (
     GROUP,
-    NO_CONDITION,
+    OWN_BUCKETS,
     check,
     function_of,
     group_of,
@@ -130,6 +130,6 @@ def store_check_looks_for_every_artifact(t: Templates, s: Settings) -> None:
     keys = [s.model.engine.key, s.model.gguf.key, s.model.modelfile.key]
     asked = properties(t["group"], "Custom::RequireArtifacts")
     assert asked == {"ServiceToken": "<RequireArtifacts.Arn>", "Bucket": "<Bucket>", "Keys": keys}
-    expected = {("s3:GetObject", f"<Bucket.Arn>/{key}", NO_CONDITION) for key in keys}
-    assert role_of_function(t, "RequireArtifacts") == {*expected, ("s3:ListBucket", "<Bucket.Arn>", NO_CONDITION)}
+    expected = {("s3:GetObject", f"<Bucket.Arn>/{key}", OWN_BUCKETS) for key in keys}
+    assert role_of_function(t, "RequireArtifacts") == {*expected, ("s3:ListBucket", "<Bucket.Arn>", OWN_BUCKETS)}
     assert function_of(t, "RequireArtifacts")["Handler"] == "lambdas.resources.require_artifacts.handler"

@@ -16,6 +16,7 @@ ROLE = "AWS::IAM::Role"
 ALARM = "AWS::CloudWatch::Alarm"
 ACCOUNT = "us-east-2:<AWS::AccountId>"
 NO_CONDITION = "{}"
+OWN_BUCKETS = '{"StringEquals": {"aws:ResourceAccount": "<AWS::AccountId>"}}'
 # Types without tags, or whose tags CDK writes in a place of their own.
 UNTAGGED = {
     "AWS::EC2::LaunchTemplate",
