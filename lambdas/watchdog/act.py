@@ -44,7 +44,7 @@ def act(
 
 def _settle(state: State, cloud: Cloud, settings: Settings, *, send_mail: bool) -> State:
     """The mails owed, then the finished state. A mail that fails is still owed, and its error is raised."""
-    settled = replace(state, unfinished=None)
+    settled = replace(state, unfinished=None) if state.unfinished else state
     try:
         while send_mail and settled.owed:
             cloud.mail(*mail.compose(settled.owed[0], settings))

@@ -32,12 +32,12 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
         case Wake.REBALANCE if signal.box in world.instances:
             seen = replace(seen, warned=signal.box, warned_at=now)
     if serving(world, seen) or world.coming(seen.noticed, settings, now):
-        seen = replace(seen, drought_at=None)
+        seen = replace(seen, drought_at=None) if seen.drought_at else seen
     elif signal.wake is Wake.LAUNCH_FAILED and not signal.abandoned and state.armed and seen.drought_at is None:
         began = signal.began or now
         late = now - began > timedelta(seconds=settings.bridge.late_event_seconds)
         seen = replace(seen, drought_at=now if late else began + CUT_OFF)
-    return replace(state, evidence=seen)
+    return state if seen is state.evidence else replace(state, evidence=seen)
 
 
 def react(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:

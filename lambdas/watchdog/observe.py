@@ -1,6 +1,5 @@
 """Step 2, observe: reads of AWS what this signal in this state needs, each thing at most once, nothing more."""
 
-from dataclasses import replace
 from datetime import datetime
 from enum import Flag, auto
 from typing import assert_never
@@ -38,16 +37,16 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     if settings.policy == "bridge" and state.armed and signal.wake in MARKET_EVENTS:
         needs |= Need.GROUP | Need.BOXES | Need.DEPLOY
     if Need.ALARM in needs:
-        world = replace(world, alarm=cloud.alarm())
+        world = world.having(alarm=cloud.alarm())
         if signal.wake is Wake.ALARM_LIT and not world.lit and not state.unfinished:
             return state, world
     if Need.GROUP in needs:
-        world = replace(world, group=cloud.group())
+        world = world.having(group=cloud.group())
     ids = tuple(box.id for box in world.alive if Need.BOXES in needs or (Need.HELD in needs and box.lifecycle == HELD))
     if ids:
-        world = replace(world, instances=cloud.instances(ids))
+        world = world.having(instances=cloud.instances(ids))
     if ids or Need.BOXES in needs:
-        world = replace(world, health=cloud.target_health())
+        world = world.having(health=cloud.target_health())
     if Need.DEPLOY in needs:
         world = _with_deploy(world, cloud)
     if policy.due_failover(world, state, settings, now):
@@ -58,9 +57,9 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
 def _with_deploy(world: World, cloud: Cloud) -> World:
     """Where that cannot be read there may be one, for which a failover waits no longer than the skip cap."""
     try:
-        return replace(world, deploying=cloud.stack_in_progress())
+        return world.having(deploying=cloud.stack_in_progress())
     except CloudError as error:
-        return replace(world, deploying=True, unread=_words(error))
+        return world.having(deploying=True, unread=_words(error))
 
 
 def _words(error: CloudError) -> str:
@@ -86,13 +85,13 @@ def _further(
     """What only repairs and re-arms look at: a failure here must not hold a failover back, it is raised afterwards."""
     try:
         if Need.REFRESHES in needs:
-            world = replace(world, refreshes=cloud.refreshes())
+            world = world.having(refreshes=cloud.refreshes())
         if _wants_scores(signal, state, settings, now):
             zones = cloud.zone_ids()
             ours = {zones[name] for name in world.seen_group.zones if name in zones}
-            world = replace(world, scores={zone: score for zone, score in cloud.scores().items() if zone in ours})
+            world = world.having(scores={zone: score for zone, score in cloud.scores().items() if zone in ours})
     except CloudError as error:
-        return replace(world, unread=_words(error))
+        return world.having(unread=_words(error))
     return world
 
 

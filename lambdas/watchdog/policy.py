@@ -41,7 +41,8 @@ def _decide_known(signal: Signal, world: World, state: State, settings: Settings
         decision = _decide(signal, world, state, settings, now)
     if settings.watchdog.on_demand_hours_per_day < HOURS_OF_A_DAY and (decision.state or signal.wake is Wake.SCAN):
         decision = replace(decision, state=(decision.state or state).metered(state, now))
-    return replace(decision, problem=decision.problem or world.unread)
+    problem = decision.problem or world.unread
+    return replace(decision, problem=problem) if problem else decision
 
 
 def _beside(early: Decision, scan: Decision) -> Decision:
@@ -179,7 +180,7 @@ def _scan(world: World, state: State, settings: Settings, now: datetime) -> Deci
     decision = _scan_mode(world, state, settings, now)
     suspend = "AZRebalance" not in world.seen_group.suspended
     missing = NO_ALARM if world.alarm is None and state.mode is not Mode.PINNED else ""
-    return replace(decision, suspend_rebalance=suspend, problem=missing)
+    return replace(decision, suspend_rebalance=suspend, problem=missing) if suspend or missing else decision
 
 
 def _scan_mode(world: World, state: State, settings: Settings, now: datetime) -> Decision:

@@ -3,8 +3,9 @@
 A text that this version cannot read completely (damaged, newer, absent) is never overwritten: `loads` raises.
 """
 
+import functools
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self
@@ -180,6 +181,11 @@ def loads(text: str | None) -> State:
     """Read what `dumps` wrote; raises StateError."""
     if text is None:
         raise StateError("the state parameter does not exist")
+    return _read(text)
+
+
+@functools.lru_cache(maxsize=4)  # most invocations find what the last one left
+def _read(text: str) -> State:
     try:
         raw = json.loads(text)
         version = raw.pop("version")
@@ -203,7 +209,7 @@ def loads(text: str | None) -> State:
 
 def _plain(evidence: Evidence) -> dict[str, Any]:
     raw = {
-        **asdict(evidence),
+        **vars(evidence),
         "drought_at": _text(evidence.drought_at),
         "warned_at": _text(evidence.warned_at),
     }

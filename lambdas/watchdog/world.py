@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Self
 
 from fleet import names
 from fleet.settings import Settings
@@ -26,6 +26,10 @@ class World:
     refreshes: tuple[Refresh, ...] = ()
     scores: dict[str, int] = field(default_factory=dict)  # per zone id of the group
     unread: str = ""  # why deploys, refreshes or scores could not be read: no failover waits for that past the skip cap
+
+    def having(self, **seen: Any) -> Self:
+        """The same look with more seen. dataclasses.replace takes three times as long, and a scan looks seven times."""
+        return type(self)(**{**vars(self), **seen})
 
     @property
     def seen_group(self) -> Group:
