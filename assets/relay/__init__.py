@@ -1,0 +1,8 @@
+"""The relay: one chat completion from an engine to whoever asked, event by event, inside its deadlines.
+
+Gateway and box share it: written for Python 3.9, it knows nothing of callers, keys or tiers.
+
+  sse         bytes to server-sent events and back
+  chat        what an event of a chat completion means
+  upstream    the connection to a target, with its deadlines
+"""
