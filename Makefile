@@ -77,6 +77,7 @@ lint: $(DEV) ## format, lint, types
 	ruff check .
 	mypy app.py fleet lambdas stacks
 	cd assets/bootstrap && mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache/box .
+	cd assets && MYPYPATH=..:. mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache/gateway -p gateway -p relay
 	actionlint
 	python -m tests.lint_shell
 
@@ -117,6 +118,9 @@ bench-ops: $(DEV) ## seconds and calls of fleetctl status and preflight
 
 bench-walk: $(DEV) ## seconds of every line of a newcomer's path: clone, demo, edit, preflight, diff, deploy, ..., destroy
 	@python -m tests.e2e.bench
+
+bench-gateway: $(DEV) ## what the gateway adds to a direct call, beside LiteLLM's proxy; 1,000 streams; 1,000 callers who leave
+	@python -m tests.gateway.bench
 
 bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (an hour; ARGS=--resume goes on)
 	python -m fleet.drills.bounds $(ARGS)

@@ -106,7 +106,24 @@ ENV_TOPIC_ARN = "TOPIC_ARN"
 ENV_TARGET_GROUP_ARN = "TARGET_GROUP_ARN"
 ENV_CLOCK_ARN = "CLOCK_ARN"  # with the bridge policy alone
 
+ENV_GATEWAY = "GATEWAY_CONFIG"  # what the gateway finds in its own: its settings, JSON
+GATEWAY_PORT = 8080
+GATEWAY_METRICS_PORT = 9100  # Prometheus text; no balancer reaches it
+
 # --- lines operators search for, word for word -----------------------------------------------------------------
 
 LINE_SKIPPED_YOUNG = "failover skipped: instance younger than grace is still warming"
 LINE_PINNED = "pinned; nothing to do"
+
+# --- the gateway's metrics, Prometheus text -----------------------------------------------------------------------
+
+GATEWAY_REQUESTS = "llm_gateway_requests"
+GATEWAY_REFUSALS = "llm_gateway_refusals"
+GATEWAY_FAILURES = "llm_gateway_attempts_failed"
+GATEWAY_BROKEN = "llm_gateway_streams_broken"
+GATEWAY_BEGUN = "llm_gateway_first_token_seconds"
+GATEWAY_WHOLE = "llm_gateway_whole_answer_seconds"
+GATEWAY_IN_FLIGHT = "llm_gateway_in_flight"
+GATEWAY_SPEND = "llm_gateway_fallback_dollars"
+GATEWAY_FALLBACK_429 = "llm_gateway_fallback_too_many"
+GATEWAY_STORE_FAILURES = "llm_gateway_store_failures"

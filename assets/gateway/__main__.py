@@ -1,0 +1,39 @@
+"""`python -m gateway`: the process of one task. Its settings are one JSON text in its environment."""
+
+import asyncio
+import functools
+import logging
+import os
+
+import boto3
+
+from fleet import names
+from gateway import targets
+from gateway.authorize import authorize
+from gateway.config import load
+from gateway.service import Gateway
+from gateway.store import DynamoStore, MemoryStore
+from gateway.voice import Voice
+
+
+async def main() -> None:
+    """Serve until told to go."""
+    config = load(os.environ[names.ENV_GATEWAY])
+    store = DynamoStore(config.table) if config.table else MemoryStore()
+    voice = Voice(functools.partial(_object, config.modelfile) if config.modelfile else None)
+    cloud = targets.Cloud(config, voice, authorize(config.gateway.fallback))
+    gateway = Gateway(config, store=store, gpu=targets.Gpu(config), cloud=cloud, pepper=await store.pepper())
+    following = asyncio.create_task(voice.follow())
+    await gateway.run()
+    following.cancel()
+
+
+def _object(place: str) -> str:
+    bucket, _, key = place.partition("/")
+    found = boto3.client("s3").get_object(Bucket=bucket, Key=key)["Body"].read()
+    return str(found.decode("utf-8", "replace"))
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    asyncio.run(main())

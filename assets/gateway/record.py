@@ -1,0 +1,148 @@
+"""One request's record: its ledger line, its counts, what it costs, and what the lane is told of it."""
+
+import asyncio
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from gateway.admission import Ask
+from gateway.callers import Caller
+from gateway.config import Config
+from gateway.fallback import TOO_MANY, Failure, Kind, Tier
+from gateway.ledger import LEASE_SECONDS, Line, State, reservation
+from gateway.metrics import Metrics
+from gateway.store import Store, StoreError
+
+MICRO = 1_000_000
+# What the lane on a box reads; a box without one passes it over.
+REQUEST_HEADER, CLASS_HEADER, CALLER_HEADER, DEADLINE_HEADER = (
+    "x-request-id",
+    "x-lane-class",
+    "x-lane-caller",
+    "x-lane-deadline-seconds",
+)
+
+
+class Record:
+    """What is known of a request so far."""
+
+    def __init__(
+        self, line: Line, caller: Caller, ask: Ask, once: str, *, store: Store, metrics: Metrics, config: Config
+    ) -> None:
+        self.line, self._caller, self._ask, self._once = line, caller, ask, once
+        self._store, self._metrics, self._config = store, metrics, config
+        self._arrived = time.monotonic()
+        self._tier: Tier | None = None
+        self._usage: dict[str, Any] = {}
+        self._reserved = 0  # micro-dollars
+        self._nobody = False
+        self._free = False  # the cloud was asked and did nothing
+        self._day = today()
+
+    def headers(self, deadline_seconds: float) -> dict[str, str]:
+        """For the lane: whose request it is, of which class, and by when it must be answered."""
+        left = deadline_seconds - (time.monotonic() - self._arrived)
+        return {
+            REQUEST_HEADER: self.line.id,
+            CLASS_HEADER: self._caller.kind,
+            CALLER_HEADER: self._caller.id,
+            DEADLINE_HEADER: f"{max(0.0, left):.1f}",
+        }
+
+    def sent(self, tier: Tier) -> None:
+        """A target is asked."""
+        self._tier = tier
+        self.line = replace(self.line, state=State.SENT, attempts=self.line.attempts + 1)
+
+    def failed(self, failure: Failure) -> None:
+        """It gave nothing."""
+        self._metrics.failures.labels(failure.tier, failure.kind).inc()
+        if failure.tier is Tier.CLOUD:
+            self._free = bool(self._reserved) and failure.kind in {
+                Kind.REFUSED,
+                Kind.STATUS,
+            }  # who refuses bills nothing
+            self._metrics.cloud_429.inc(failure.status == TOO_MANY)
+
+    def first_token(self) -> None:
+        """The answer has begun to arrive."""
+        assert self._tier is not None  # noqa: S101
+        self._metrics.first_token.labels(self._tier).observe(time.monotonic() - self._arrived)
+        safe = self.line.retry_safe and not self._ask.tools
+        self.line = replace(self.line, state=State.STREAMING, answered_by=str(self._tier), retry_safe=safe)
+
+    def delivered(self, tokens: int) -> None:
+        """So many have gone to the caller."""
+        self.line = replace(self.line, tokens=tokens)
+
+    def usage(self, counts: dict[str, Any] | None) -> None:
+        """What the target counted."""
+        self._usage = counts or self._usage
+
+    async def reserve_cloud(self) -> str:
+        """Take one of the caller's fallbacks and what it may cost from the day; the reason where that is refused."""
+        cloud = self._config.gateway.fallback
+        try:
+            most = self._caller.tier.fallbacks_per_day
+            if not most or not await self._store.take_fallback(self._caller.id, most, self._day):
+                return f"the {self._caller.tier_name} tier has {most} a day, and all are used"
+            micro = self._price(self._ask.prompt_tokens, self._ask.max_tokens)
+            if not await self._store.spend(self._day, micro, round(cloud.dollars_per_day * MICRO)):
+                return f"the day's ${cloud.dollars_per_day:g} are spent"
+        except StoreError as error:
+            self._metrics.store_failures.inc()
+            return f"what it costs cannot be counted: {error}"
+        self._reserved += micro
+        return ""
+
+    def ends(self, state: State, why: str = "", *, nobody: bool = False) -> None:
+        """How it ended. `nobody`: no target answered, so the caller's cap gets it back."""
+        self._nobody = nobody
+        self.line = replace(self.line, state=state, why=why or self.line.why)
+        if state is State.FAILED and self.line.tokens:
+            self._metrics.broken.inc()
+
+    def alive(self) -> Line:
+        """The line with its lease renewed."""
+        self.line = replace(self.line, until=int(time.time()) + LEASE_SECONDS)
+        return self.line
+
+    async def settle(self) -> None:
+        """Write down what came of it; the store's silence loses no answer."""
+        line, seconds = self.line, time.monotonic() - self._arrived
+        answered = line.answered_by or "nobody"
+        self._metrics.requests.labels(answered if line.state is not State.CANCELLED else "caller-left").inc()
+        if line.answered_by:
+            self._metrics.whole.labels(line.answered_by).observe(seconds)
+        tokens = self._usage.get("completion_tokens")
+        paid = 0
+        if self._reserved and not self._free:
+            prompt = int(self._usage.get("prompt_tokens") or self._ask.prompt_tokens)
+            paid = self._price(prompt, int(tokens or line.tokens or self._ask.max_tokens))
+            self._metrics.spend.inc(paid / MICRO)
+        line = replace(line, tokens=line.tokens or int(tokens or 0), micro_dollars=paid, until=int(time.time()))
+        try:
+            if self._reserved:
+                await self._store.spend(self._day, paid - self._reserved, None)
+            await self._store.write(line)
+            if self._nobody or self._free:
+                once = self._once if self._nobody else ""
+                caller, day = self._caller.id, self._day
+                await self._store.give_back(caller, day, request=self._nobody, fallback=self._free, once=once)
+        except StoreError:
+            self._metrics.store_failures.inc()
+
+    def _price(self, prompt: int, completion: int) -> int:
+        cloud = self._config.gateway.fallback
+        return reservation(prompt, completion, cloud.dollars_per_million_input, cloud.dollars_per_million_output)
+
+
+def today() -> str:
+    """The UTC day that caps and spend count by."""
+    return datetime.now(UTC).strftime("%Y-%m-%d")
+
+
+async def shielded(record: Record) -> None:
+    """Settle, whoever cancels: the count of a caller who left is written all the same."""
+    await asyncio.shield(asyncio.ensure_future(record.settle()))

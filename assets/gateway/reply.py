@@ -1,0 +1,131 @@
+"""What a caller sees: one answer, whoever gives it. A stream begins late, so that a refusal is still honest."""
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from aiohttp import web
+
+from relay import chat, sse
+
+STREAM_HEADERS = {
+    "Content-Type": "text/event-stream; charset=utf-8",
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",
+}
+SERVED_BY = "x-served-by"
+PREEMPTED = "SPOT_PREEMPTION"
+
+
+def error_body(message: str, code: str, status: int) -> dict[str, Any]:
+    """OpenAI's error object."""
+    kind = "server_error" if status >= 500 else "invalid_request_error"
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+
+
+class Reply:
+    """An answer on its way to the caller; its headers go out once."""
+
+    def __init__(
+        self, request: web.Request, *, id: str, headers: Mapping[str, str], wants_usage: bool, write_seconds: float
+    ) -> None:
+        self._request, self._id, self._headers = request, id, headers
+        self._wants_usage, self._write_seconds = wants_usage, write_seconds
+        self._created, self._model, self._role_sent, self._finished = int(time.time()), "", False, False
+        self._response: web.StreamResponse | None = None
+        self._beginning = asyncio.Lock()  # a target's word and the clock's may come together
+        self.written_at = 0.0  # on the loop's clock
+        self.tokens = 0  # delivered
+
+    @property
+    def begun(self) -> bool:
+        """Whether status 200 is out: from here on only events can tell."""
+        return self._response is not None
+
+    async def begin(self, served_by: str = "") -> None:
+        """Status and headers of a stream, and a first byte."""
+        async with self._beginning:
+            if self._response is not None:
+                return
+            headers = {**self._headers, **STREAM_HEADERS, **({SERVED_BY: served_by} if served_by else {})}
+            response = web.StreamResponse(headers=headers)
+            await response.prepare(self._request)
+            self._response = response
+            await self._write(sse.comment("connected"))
+
+    async def keep_alive(self) -> None:
+        """A comment."""
+        await self._write(sse.comment("still here"))
+
+    async def chunk(self, chunk: dict[str, Any], model: str, served_by: str) -> None:
+        """Pass one chunk on; id, created and model stay what the first one said, the role stands in the first delta."""
+        await self.begin(served_by)
+        self._model = self._model or model
+        counts = chunk.pop("usage", None)
+        chunk = {
+            **chunk,
+            "id": self._id,
+            "object": "chat.completion.chunk",
+            "created": self._created,
+            "model": self._model,
+        }
+        for delta in chat.deltas(chunk):
+            delta.pop("role", None)
+            if not self._role_sent:
+                delta["role"] = "assistant"
+        self._role_sent = True
+        if chat.delivers(chunk):
+            self.tokens += 1
+        if chunk.get("choices"):
+            await self._write(sse.event(chunk))
+        if counts and self._wants_usage:
+            await self._write(sse.event({**chunk, "choices": [], "usage": counts}))
+
+    async def end(self) -> web.StreamResponse:
+        """The stream's regular end."""
+        await self._write(sse.event(sse.DONE))
+        return await self._closed()
+
+    async def broken(self, message: str, *, recoverable: bool) -> web.StreamResponse:
+        """The clean break of a stream that had begun to deliver: an error event, then nothing."""
+        error = {"message": message, "type": "server_error", "code": PREEMPTED}
+        told = {"error": error, "recoverable": recoverable, "served_prefix_tokens": self.tokens}
+        await self._write(sse.event(told, "error"))
+        return await self._closed()
+
+    async def whole(self, answer: dict[str, Any], model: str, served_by: str) -> web.StreamResponse:
+        """The answer of a request that is not streamed."""
+        return self._json(200, {**answer, "id": self._id, "model": model}, {SERVED_BY: served_by})
+
+    async def fail(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> web.StreamResponse:
+        """No answer: status and headers, or the same as an event where a stream has its 200 already."""
+        if self._response is None:
+            return self._json(status, body, headers)
+        retry = {"retry_after_seconds": int(headers["Retry-After"])} if "Retry-After" in headers else {}
+        await self._write(sse.event({**body, **retry, "recoverable": True, "served_prefix_tokens": 0}, "error"))
+        return await self._closed()
+
+    def _json(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> web.StreamResponse:
+        text = json.dumps(body, separators=(",", ":"))
+        self._response = web.Response(status=status, text=text, content_type="application/json", headers=headers)
+        return self._response
+
+    async def _write(self, data: bytes) -> None:
+        """One write is one event, so that no comment lands inside one. Who reads nothing for long is let go."""
+        assert self._response is not None  # noqa: S101  begin came first
+        loop = asyncio.get_running_loop()
+        self.written_at = loop.time()
+        try:
+            async with asyncio.timeout(self._write_seconds):
+                await self._response.write(data)
+        except TimeoutError:
+            if self._request.transport:
+                self._request.transport.abort()
+            raise ConnectionResetError("the caller reads nothing") from None
+
+    async def _closed(self) -> web.StreamResponse:
+        assert self._response is not None  # noqa: S101
+        await self._response.write_eof()
+        return self._response

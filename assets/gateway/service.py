@@ -1,0 +1,318 @@
+"""The service: routes, who is admitted, and the way out. `python -m gateway` runs it."""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import signal
+import time
+import uuid
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+
+from gateway import admission, callers, ledger, targets
+from gateway.admission import Refusal
+from gateway.callers import Caller, Key
+from gateway.config import Config
+from gateway.ledger import Line, State
+from gateway.metrics import Metrics
+from gateway.record import REQUEST_HEADER, Record, shielded, today
+from gateway.reply import Reply, error_body
+from gateway.serving import Serving
+from gateway.store import Admitted, BusyError, CapReached, MemoryStore, Seen, Store, StoreError
+
+KEY_CACHE_SECONDS = 30.0
+UNCOUNTED_MOST = 200  # requests of known keys that go on while the store is silent
+IDLE_SECONDS = 2.0  # without a request, before a gateway that was told to go goes
+MODELS_FRESH_SECONDS = 1.0
+CORS = {
+    "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, X-Class, X-Replay, X-Request-Id",
+    "Access-Control-Expose-Headers": "X-Request-Id, X-Served-By, Retry-After",
+    "Access-Control-Max-Age": "86400",
+}
+LOG = logging.getLogger("gateway")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Gateway:
+    """One process. It keeps nothing that a second one would miss: keys are cached, counts are the store's."""
+
+    def __init__(self, config: Config, *, store: Store, gpu: targets.Gpu, cloud: targets.Cloud, pepper: bytes) -> None:
+        self._config, self._store, self._gpu, self._cloud, self._pepper = config, store, gpu, cloud, pepper
+        self._keys: dict[str, tuple[float, Key | None]] = {}
+        self._parallel: Counter[str] = Counter()
+        self._open: dict[str, Record] = {}
+        self._meanwhile = MemoryStore()
+        self._uncounted = 0
+        self._reachable: tuple[float, bool] = (float("-inf"), False)
+        self._last_request = time.monotonic()
+        self._leaving = asyncio.Event()
+        self.metrics = Metrics()
+
+    def app(self) -> web.Application:
+        """The routes that callers reach."""
+        limit = int(self._config.gateway.limits.body_mib * (1 << 20))
+        app = web.Application(middlewares=[self._around], client_max_size=limit)
+        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_get("/v1/models", self._models)
+        app.router.add_get("/v1/health", self._health)
+        app.router.add_get("/v1/ready", self._ready)
+        app.router.add_route("OPTIONS", "/{path:.*}", self._preflight)
+        app.router.add_route("*", "/{path:.*}", self._unknown)
+        return app
+
+    def inside(self) -> web.Application:
+        """What only this network reaches."""
+        app = web.Application()
+        app.router.add_get("/metrics", self._metrics)
+        return app
+
+    # --- around every request ---------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        self._last_request = time.monotonic()
+        request["id"] = _request_id(request.headers)
+        try:
+            response = await handler(request)
+        except Refusal as refusal:
+            self.metrics.refusals.labels(refusal.code).inc()
+            response = self._refused(refusal)
+        except web.HTTPException as error:
+            code = HTTPStatus(error.status).phrase.lower().replace(" ", "_")
+            self.metrics.refusals.labels(code).inc()
+            response = _json(error.status, error_body(error.reason, code, error.status))
+        except Exception:
+            LOG.exception("request %s", request["id"])
+            response = _json(500, error_body("An error of ours; it is in the log", "internal_error", 500))
+        if not response.prepared:
+            response.headers.update(self._common(request))
+        return response
+
+    def _common(self, request: web.Request) -> dict[str, str]:
+        origin, allowed = request.headers.get("Origin", ""), self._config.gateway.origins
+        cors = (
+            {"Access-Control-Allow-Origin": "*" if "*" in allowed else origin}
+            if origin and ({"*", origin} & set(allowed))
+            else {}
+        )
+        expose = {"Access-Control-Expose-Headers": CORS["Access-Control-Expose-Headers"]} if cors else {}
+        close = {"Connection": "close"} if self._leaving.is_set() else {}
+        return {"x-request-id": request["id"], **cors, **expose, **close}
+
+    def _refused(self, refusal: Refusal) -> web.Response:
+        headers = {"x-should-retry": "true" if refusal.retry else "false"}
+        if refusal.retry_after_seconds is not None:
+            headers["Retry-After"] = str(refusal.retry_after_seconds)
+        return _json(refusal.status, error_body(refusal.message, refusal.code, refusal.status), headers)
+
+    async def _preflight(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(status=204, headers=CORS)
+
+    async def _unknown(self, request: web.Request) -> web.StreamResponse:
+        there = "POST /v1/chat/completions, GET /v1/models, GET /v1/health, GET /v1/ready"
+        raise Refusal(
+            404, f"{request.method} {request.path[:100]} is not served here; there is {there}", "unknown_route"
+        )
+
+    # --- who would answer ------------------------------------------------------------------------------------
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        return _json(200, {"status": "ok"})
+
+    async def _ready(self, request: web.Request) -> web.StreamResponse:
+        """Always 200: a gateway without a GPU still answers, by the cloud or with the truth."""
+        return _json(200, {"answers": await self._who()})
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        who = await self._who()
+        entries = [
+            {"id": name, "object": "model", "created": 0, "owned_by": self._config.fleet, "served_by": who}
+            for name in self._config.models
+        ]
+        return _json(200, {"object": "list", "data": entries})
+
+    async def _who(self) -> str:
+        at, taken = self._reachable
+        now = time.monotonic()
+        if now - at > MODELS_FRESH_SECONDS:
+            taken = await self._gpu.reachable()
+            self._reachable = (now, taken)
+        return "gpu" if taken else "fallback" if self._config.gateway.fallback.url else "nobody"
+
+    async def _metrics(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
+
+    # --- a chat completion -------------------------------------------------------------------------------------
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        caller, known = await self._caller(request)
+        raw = await self._body(request)
+        ask = admission.admit(raw, request.headers, self._config)
+        if self._parallel[caller.id] >= caller.tier.parallel:
+            message = f"The {caller.tier_name} tier has {caller.tier.parallel} requests at once"
+            raise Refusal(429, message, "too_many_at_once", 1, retry=True)
+        self._parallel[caller.id] += 1
+        try:
+            record = await self._admit(request, ask, caller, known=known)
+            return await self._serve(request, ask, record)
+        finally:
+            self._parallel[caller.id] -= 1
+            if not self._parallel[caller.id]:
+                del self._parallel[caller.id]
+
+    async def _serve(self, request: web.Request, ask: admission.Ask, record: Record) -> web.StreamResponse:
+        reply = Reply(
+            request,
+            id=f"chatcmpl-{request['id']}",
+            headers=self._common(request),
+            wants_usage=ask.wants_usage,
+            write_seconds=self._config.gateway.budgets.wall_seconds,
+        )
+        serving = Serving(ask, reply, record, gpu=self._gpu, cloud=self._cloud, config=self._config)
+        self._open[record.line.id] = record
+        self.metrics.in_flight.inc()
+        try:
+            return await serving.run()
+        except (asyncio.CancelledError, ConnectionError):
+            record.ends(State.CANCELLED, "the caller left")
+            raise
+        finally:
+            self.metrics.in_flight.dec()
+            del self._open[record.line.id]
+            await shielded(record)
+
+    async def _body(self, request: web.Request) -> bytes:
+        try:
+            async with asyncio.timeout(self._config.gateway.limits.body_seconds):
+                return await request.read()
+        except TimeoutError:
+            message = f"The body did not arrive within {self._config.gateway.limits.body_seconds:g} s"
+            raise Refusal(408, message, "slow_body") from None
+
+    async def _caller(self, request: web.Request) -> tuple[Caller, bool]:
+        """Who asks, and whether by a key; raises Refusal."""
+        key = callers.bearer(request.headers)
+        if key:
+            found = await self._key(callers.key_hash(key))
+            return callers.by_key(found, request.headers, self._config, datetime.now(UTC)), True
+        peer = request.remote or "0.0.0.0"  # noqa: S104  an address to count by, none to listen on
+        forwarded = ",".join(request.headers.getall("X-Forwarded-For", []))
+        address = callers.address_of(peer, forwarded, self._config.gateway.trusted_hops)
+        return callers.by_address(address, self._pepper, self._config), False
+
+    async def _key(self, key_hash: str) -> Key | None:
+        """The key, as it was known at most `KEY_CACHE_SECONDS` ago; while the store is silent, as it was known last."""
+        read_at, cached = self._keys.get(key_hash, (float("-inf"), None))
+        now = time.monotonic()
+        if now - read_at < KEY_CACHE_SECONDS:
+            return cached
+        try:
+            found = await self._store.key(key_hash)
+        except StoreError as error:
+            self.metrics.store_failures.inc()
+            if cached:
+                return cached
+            raise Refusal(503, f"Keys cannot be checked now: {error}", "store_silent", 5, retry=True) from None
+        if found:  # a guess is not remembered: guesses must not fill the memory
+            self._keys[key_hash] = (now, found)
+        return found
+
+    async def _admit(self, request: web.Request, ask: admission.Ask, caller: Caller, *, known: bool) -> Record:
+        """Count it and write its line; raises Refusal. While the store is silent, known keys go on, counted here."""
+        once = _once(request.headers)
+        now = int(time.time())
+        line = Line(
+            id=request["id"],
+            caller=caller.id,
+            began=now,
+            until=now + ledger.LEASE_SECONDS,
+            stream=ask.stream,
+            prompt=ledger.fingerprint(ask.body["messages"], self._pepper),
+            model_revision=self._config.model_revision,
+            retry_safe=not ask.once,
+        )
+        store, cap, day = self._store, caller.tier.requests_per_day, today()
+        try:
+            outcome = await store.admit(line, cap, once, day)
+        except BusyError:
+            raise Refusal(503, "Too many requests of this caller at the same moment", "busy", 1, retry=True) from None
+        except StoreError as error:
+            self.metrics.store_failures.inc()
+            if not known or self._uncounted >= UNCOUNTED_MOST:
+                raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
+            self._uncounted += 1
+            store = self._meanwhile
+            outcome = await store.admit(line, cap, once, day)
+        else:
+            self._uncounted = 0
+        match outcome:
+            case Admitted():
+                return Record(line, caller, ask, once, store=store, metrics=self.metrics, config=self._config)
+            case CapReached():
+                raise callers.cap_reached(caller, datetime.now(UTC))
+            case Seen(before):
+                state = ledger.repeated(before, time.time()) if before else {}
+                message = f"This Idempotency-Key had a request already: {json.dumps(state)}"
+                raise Refusal(409, message, "idempotency_key_seen")
+
+    # --- while it runs -----------------------------------------------------------------------------------------
+
+    async def renew(self) -> None:
+        """Renew the leases of open lines, for ever; what cannot be renewed reads as lost, which costs a word only."""
+        while True:
+            await asyncio.sleep(ledger.RENEW_SECONDS)
+            for record in list(self._open.values()):
+                with contextlib.suppress(StoreError):
+                    await self._store.write(record.alive())
+
+    async def run(self) -> None:
+        """Serve until told to go (SIGTERM, SIGINT), then until idle."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._leaving.set)
+        outside = web.AppRunner(
+            self.app(),
+            handler_cancellation=True,
+            keepalive_timeout=self._config.gateway.keepalive_seconds,
+            access_log=None,
+        )
+        inside = web.AppRunner(self.inside(), access_log=None)
+        renewing = asyncio.create_task(self.renew())
+        for runner, port in ((outside, self._config.port), (inside, self._config.metrics_port)):
+            await runner.setup()
+            await web.TCPSite(runner, None, port).start()
+        LOG.info("serving on %s, metrics on %s", self._config.port, self._config.metrics_port)
+        await self._leaving.wait()
+        LOG.info("told to go: answering what is here and what arrives, then leaving")
+        self._last_request = time.monotonic()
+        while self._open or time.monotonic() - self._last_request < IDLE_SECONDS:
+            await asyncio.sleep(0.1)
+        renewing.cancel()
+        for runner in (outside, inside):
+            await runner.cleanup()
+        await self._gpu.close()
+        await self._cloud.close()
+
+
+def _once(headers: Mapping[str, str]) -> str:
+    key = headers.get("Idempotency-Key", "")
+    return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32] if key else ""
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    """The caller's own where it is a plain word, else a new one."""
+    asked = headers.get(REQUEST_HEADER, "")
+    return asked if 8 <= len(asked) <= 64 and asked.isascii() and asked.replace("-", "").isalnum() else uuid.uuid4().hex
+
+
+def _json(status: int, body: Any, headers: Mapping[str, str] | None = None) -> web.Response:
+    text = json.dumps(body, separators=(",", ":"))
+    return web.Response(status=status, text=text, content_type="application/json", headers=headers)

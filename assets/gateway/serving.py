@@ -1,0 +1,243 @@
+"""One request, step after step, until it is answered, passed on, refused, or its caller has left.
+
+The rules are `fallback`'s; this file asks, relays, and writes down what came of it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+from aiohttp import web
+
+from gateway import fallback, targets
+from gateway.admission import Ask
+from gateway.config import Config
+from gateway.fallback import Failure, Kind, Tier
+from gateway.ledger import State
+from gateway.record import Record
+from gateway.reply import Reply, error_body
+from relay import chat, sse, upstream
+
+
+class BrokenStreamError(Exception):
+    """A stream that had delivered ended otherwise than a stream ends."""
+
+
+class Serving:
+    """One admitted request on its way."""
+
+    def __init__(
+        self, ask: Ask, reply: Reply, record: Record, *, gpu: targets.Gpu, cloud: targets.Cloud, config: Config
+    ) -> None:
+        self._ask, self._reply, self._record = ask, reply, record
+        self._gpu, self._cloud, self._config = gpu, cloud, config
+        self._clock = asyncio.get_running_loop().time
+        self._arrived = self._clock()
+        self._failures: list[Failure] = []
+        self._text: list[str] = []  # delivered so far, kept only where a continuation may need it
+        self._budget = fallback.local_budget(ask.stream, config.gateway.budgets)
+
+    async def run(self) -> web.StreamResponse:
+        """The answer that the caller got. Cancelled, where the caller leaves: whatever was asked is let go."""
+        pulse = asyncio.create_task(self._pulse()) if self._ask.stream else None
+        try:
+            return await self._until_answered()
+        finally:
+            if pulse:
+                pulse.cancel()
+                await asyncio.wait([pulse])
+
+    async def _until_answered(self) -> web.StreamResponse:
+        while True:
+            step = fallback.next_step(self._situation())
+            match step:
+                case fallback.Ask(tier, after, fresh):
+                    await asyncio.sleep(after)
+                    try:
+                        return await self._attempt(tier, fresh=fresh)
+                    except targets.FailedError as error:
+                        self._failed(error.failure)
+                case fallback.Wait(seconds):
+                    await asyncio.sleep(seconds)
+                case fallback.PassOn(failure):
+                    self._record.ends(State.FAILED, f"{failure.status} {failure.message}"[:200], nobody=False)
+                    body = error_body(failure.message, failure.code or "invalid_request", failure.status)
+                    return await self._reply.fail(failure.status, body, {})
+                case fallback.Refuse(retry_after, why):
+                    self._record.ends(State.FAILED, why[:200], nobody=True)
+                    body = error_body(f"Nobody can answer now: {why}", "nobody_answers", 503)
+                    return await self._reply.fail(503, body, {"Retry-After": str(retry_after)})
+
+    def _situation(self) -> fallback.Situation:
+        return fallback.Situation(
+            elapsed=self._clock() - self._arrived,
+            budget=self._budget,
+            failures=tuple(self._failures),
+            gpu="" if self._gpu.breaker.closed else "no box takes connections",
+            cloud=self._cloud.closed(self._ask),
+            once=self._ask.once,
+        )
+
+    def _failed(self, failure: Failure) -> None:
+        self._failures.append(failure)
+        self._record.failed(failure)
+        refused = [each for each in self._failures if each.kind is Kind.REFUSED]
+        if failure.kind is Kind.REFUSED and len(refused) >= fallback.FRESH_CONNECTIONS:
+            self._gpu.all_refused()
+
+    async def _attempt(self, tier: Tier, *, fresh: bool) -> web.StreamResponse:
+        """Ask one target; raises FailedError where it gave nothing."""
+        elapsed = self._clock() - self._arrived
+        seconds = (
+            self._budget
+            if tier is Tier.GPU
+            else fallback.cloud_budget(elapsed, self._ask.stream, self._config.gateway.budgets)
+        )
+        by, answer = self._arrived + seconds, None
+        if tier is Tier.CLOUD:
+            await self._reserve()
+        try:
+            self._record.sent(tier)
+            if tier is Tier.GPU:
+                answer = await self._gpu.ask(self._ask, self._record.headers(seconds), by, fresh=fresh)
+            else:
+                answer = await self._cloud.ask(self._ask, by)
+            try:
+                return await (self._stream(answer, tier, by) if self._ask.stream else self._whole(answer, tier, by))
+            finally:
+                answer.close()
+                if tier is Tier.CLOUD:
+                    self._cloud.done()
+        except upstream.UpstreamError as error:
+            raise targets.FailedError(targets.failure_of(error, tier, self._clock() - self._arrived)) from None
+
+    async def _reserve(self) -> None:
+        """The cloud costs: the caller's allowance and the day's spend are taken before it is asked."""
+        refused = await self._record.reserve_cloud()
+        if refused:
+            raise targets.FailedError(Failure(Tier.CLOUD, Kind.STATUS, self._clock() - self._arrived, message=refused))
+
+    async def _whole(self, answer: upstream.Answer, tier: Tier, by: float) -> web.StreamResponse:
+        found = await answer.whole(by)
+        told = chat.error(found)
+        if told is not None or not any(True for _ in chat.choices(found)):
+            raise upstream.BrokenError(told or "an answer without choices")
+        self._record.usage(chat.usage(found))
+        self._record.first_token()
+        self._record.ends(State.DONE)
+        return await self._reply.whole(found, self._model(tier), tier)
+
+    async def _stream(self, answer: upstream.Answer, tier: Tier, by: float) -> web.StreamResponse:
+        await self._reply.begin(tier)  # the target has accepted it
+        try:
+            await self._relay(answer, tier, by)
+        except BrokenStreamError as broken:
+            return await self._mended(str(broken))
+        self._record.ends(State.DONE)
+        return await self._reply.end()
+
+    async def _relay(self, answer: upstream.Answer, tier: Tier, by: float, mark: dict[str, Any] | None = None) -> None:
+        """Pass a stream on until its regular end; BrokenStreamError once it had delivered, else UpstreamError."""
+        budgets, finished, began = self._config.gateway.budgets, False, self._reply.tokens
+
+        def next_byte_by() -> float:
+            if finished:
+                return self._clock() + budgets.last_words_seconds
+            dead = self._clock() + budgets.silence_seconds
+            return dead if self._reply.tokens > began else min(dead, by)
+
+        try:
+            async with aclosing(_chunks(answer, next_byte_by)) as chunks:
+                async for chunk in chunks:
+                    finished = finished or chat.finished(chunk)
+                    self._record.usage(chat.usage(chunk))
+                    if self._reply.tokens == began and not chat.delivers(chunk) and not finished:
+                        continue  # a role, or nothing: no first token yet, and `reply` writes the role itself
+                    await self._pass_on({**chunk, **(mark or {})}, tier)
+                    mark = None
+            if not finished:
+                raise upstream.BrokenError("the stream ended without a word why")
+        except upstream.UpstreamError as error:
+            if finished:
+                return  # it said how the answer ended: that it never says [DONE] costs nobody anything
+            if self._reply.tokens:
+                raise BrokenStreamError(str(error)) from None
+            raise
+
+    async def _pass_on(self, chunk: dict[str, Any], tier: Tier) -> None:
+        if self._continuable:
+            self._text.append(chat.content(chunk))
+        if not self._reply.tokens and chat.delivers(chunk):
+            self._record.first_token()
+        await self._reply.chunk(chunk, self._model(tier), tier)
+        self._record.delivered(self._reply.tokens)
+
+    @property
+    def _continuable(self) -> bool:
+        """Whether another target could go on with the same text: it says so, and sampling is fixed. Never by trial."""
+        ask = self._ask
+        plain = not (ask.tools or {"response_format", "logprobs"} & ask.body.keys())
+        return self._config.gateway.fallback.continues and ask.fixed and plain and not ask.once
+
+    async def _mended(self, why: str) -> web.StreamResponse:
+        """A stream that broke after its first token: continued where that is declared, else ended visibly."""
+        if self._continuable and not self._cloud.closed(self._ask):
+            try:
+                await self._continue()
+                self._record.ends(State.DONE, f"continued: {why}")
+                return await self._reply.end()
+            except (targets.FailedError, upstream.UpstreamError, BrokenStreamError) as error:
+                why = f"{why}; not continued: {error}"
+        self._record.ends(State.FAILED, why[:200])
+        message = f"The GPU was taken or its box died in the middle of this answer ({why})"
+        return await self._reply.broken(message, recoverable=not self._ask.tools)
+
+    async def _continue(self) -> None:
+        """The cloud goes on where the GPU stopped; the first chunk of its says so."""
+        await self._reserve()
+        sofar = {"role": "assistant", "content": "".join(self._text)}
+        left = max(1, self._ask.max_tokens - self._reply.tokens)
+        ask = replace(
+            self._ask, body={**self._ask.body, "messages": [*self._ask.body["messages"], sofar]}, max_tokens=left
+        )
+        by = self._clock() + self._config.gateway.budgets.fallback_first_token_seconds
+        self._record.sent(Tier.CLOUD)
+        answer = await self._cloud.ask(ask, by)
+        try:
+            await self._relay(answer, Tier.CLOUD, by, {"continued_by": self._config.gateway.fallback.model})
+        finally:
+            answer.close()
+            self._cloud.done()
+
+    def _model(self, tier: Tier) -> str:
+        return self._ask.model if tier is Tier.GPU else self._config.gateway.fallback.model
+
+    async def _pulse(self) -> None:
+        """The caller's bytes: status 200 after a second at the latest, a comment whenever nothing came for long."""
+        budgets = self._config.gateway.budgets
+        await asyncio.sleep(budgets.connected_seconds)
+        await self._reply.begin()
+        while True:
+            due = self._reply.written_at + budgets.comment_seconds - self._clock()
+            if due <= 0:
+                await self._reply.keep_alive()
+            await asyncio.sleep(max(due, 0.05))
+
+
+async def _chunks(answer: upstream.Answer, next_byte_by: Callable[[], float]) -> AsyncGenerator[dict[str, Any]]:
+    """The chunks of a stream up to [DONE] or its end; malformed ones are dropped. An error in it raises BrokenError."""
+    async with aclosing(answer.events(next_byte_by)) as events:
+        async for event in events:
+            if event.kind == sse.COMMENT:
+                continue
+            if event.data == sse.DONE:
+                return
+            chunk = sse.parsed(event.data)
+            if chunk is None:
+                continue
+            told = chat.error(chunk)
+            if told is not None:
+                raise upstream.BrokenError(told)
+            yield chunk

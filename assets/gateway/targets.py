@@ -1,0 +1,181 @@
+"""The two targets: the fleet's own balancer and the cloud model. Each turns one Ask into an answer or a Failure."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.admission import Ask
+from gateway.authorize import Authorize
+from gateway.breaker import Breaker
+from gateway.config import Config
+from gateway.fallback import Failure, Kind, Tier
+from gateway.voice import Instructions, Voice
+from relay import upstream
+
+ROUTE = "/chat/completions"
+# A lane's words in a busy answer.
+BOX_HEADER, WAIT_HEADER = "x-lane-box", "x-lane-wait-seconds"
+UNAUTHORIZED, TOO_MANY, UNAVAILABLE = 401, 429, 503
+OWN_PAUSE_SECONDS = 5.0  # after a 429 of the cloud that names no time
+
+
+class FailedError(Exception):
+    """An attempt came to nothing."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.message)
+
+
+def failure_of(error: upstream.UpstreamError, tier: Tier, at: float) -> Failure:
+    """A relay's error in the words of the fallback's rules."""
+    match error:
+        case upstream.StatusError():
+            lane = error.status in {TOO_MANY, UNAVAILABLE} and WAIT_HEADER in error.headers
+            return Failure(
+                tier,
+                Kind.BUSY if lane else Kind.STATUS,
+                at,
+                status=error.status,
+                retry_after_seconds=error.retry_after_seconds,
+                box=error.headers.get(BOX_HEADER, ""),
+                message=str(error.error.get("message") or error),
+                code=str(error.error.get("code") or ""),
+            )
+        case upstream.RefusedError():
+            kind = Kind.REFUSED
+        case upstream.ResetError():
+            kind = Kind.RESET
+        case upstream.SilentError():
+            kind = Kind.SILENT
+        case _:
+            kind = Kind.UNREADABLE
+    return Failure(tier, kind, at, message=str(error))
+
+
+def body_for(ask: Ask, model: str) -> dict[str, Any]:
+    """What a target is sent: the caller's allowed fields, this model, a token limit; usage, which the ledger needs."""
+    body = {**ask.body, "model": model, "max_tokens": ask.max_tokens, "stream": ask.stream}
+    return {**body, "stream_options": {"include_usage": True}} if ask.stream else body
+
+
+def encoded(body: dict[str, Any]) -> bytes:
+    """As it travels."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
+class Gpu:
+    """The fleet's balancer, behind a breaker that only connections move."""
+
+    def __init__(self, config: Config) -> None:
+        self._url = config.gpu_url
+        self._pooled, self._fresh = upstream.session(), upstream.session(fresh=True)
+        self._probe: asyncio.Task[None] | None = None
+        self.breaker = Breaker()
+
+    async def ask(self, ask: Ask, headers: Mapping[str, str], by: float, *, fresh: bool) -> upstream.Answer:
+        """An answer that has begun; raises UpstreamError."""
+        session = self._fresh if fresh else self._pooled
+        url = f"{self._url}/v1{ROUTE}"
+        answered = False
+        try:
+            answer = await upstream.post(session, url, encoded(body_for(ask, ask.engine_model)), headers, by)
+            answered = True
+            return answer
+        except (upstream.StatusError, upstream.ResetError, upstream.SilentError):
+            answered = True
+            raise
+        finally:
+            if answered:
+                self.breaker = self.breaker.taken()
+
+    def all_refused(self) -> None:
+        """Every fresh connection of a request was refused: no more are tried but by the probe."""
+        self.breaker = self.breaker.refused(asyncio.get_running_loop().time())
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(self._until_taken())
+
+    async def _until_taken(self) -> None:
+        clock = asyncio.get_running_loop().time
+        while not self.breaker.closed:
+            await asyncio.sleep(0.05)
+            if not self.breaker.due(clock()):
+                continue
+            self.breaker = self.breaker.probed(clock())
+            if await self.reachable():
+                self.breaker = self.breaker.taken()
+
+    async def reachable(self) -> bool:
+        """Whether a fresh connection is taken now."""
+        host, _, port = self._url.partition("//")[2].rpartition(":")
+        try:
+            async with asyncio.timeout(upstream.CONNECT_SECONDS):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        except OSError:  # a timeout is one
+            return False
+        writer.close()
+        return True
+
+    async def close(self) -> None:
+        """Give everything back."""
+        if self._probe:
+            self._probe.cancel()
+        await self._pooled.close()
+        await self._fresh.close()
+
+
+class Cloud:
+    """The cloud model, with limits of its own."""
+
+    def __init__(self, config: Config, voice: Voice, authorize: Authorize) -> None:
+        self._config, self._voice, self._authorize = config.gateway.fallback, voice, authorize
+        self._session = upstream.session()
+        self._in_flight = 0
+        self._pause_until = 0.0
+
+    def closed(self, ask: Ask) -> str:
+        """Why it is not asked now; empty: it may be."""
+        if not self._config.url:
+            return "none is configured"
+        if self._voice.instructions is None:
+            return "the fleet's Modelfile is not read yet"
+        if ask.continues and not self._config.continues:
+            return "it does not continue an answer"
+        if self._in_flight >= self._config.concurrency:
+            return f"{self._config.concurrency} requests are with it already"
+        if asyncio.get_running_loop().time() < self._pause_until:
+            return "it asked for a pause"
+        return ""
+
+    async def ask(self, ask: Ask, by: float) -> upstream.Answer:
+        """An answer that has begun, counted until `done`; raises UpstreamError."""
+        self._in_flight += 1
+        try:
+            return await self._post(ask, by)
+        except BaseException:
+            self._in_flight -= 1
+            raise
+
+    def done(self) -> None:
+        """One answer less is under way."""
+        self._in_flight -= 1
+
+    async def _post(self, ask: Ask, by: float) -> upstream.Answer:
+        instructions = self._voice.instructions or Instructions()
+        payload = encoded(instructions.applied(body_for(ask, self._config.model)))
+        url = self._config.url + ROUTE
+        try:
+            return await upstream.post(self._session, url, payload, await self._authorize(url, payload, False), by)
+        except upstream.StatusError as error:
+            if error.status == TOO_MANY:
+                pause = error.retry_after_seconds or OWN_PAUSE_SECONDS
+                self._pause_until = asyncio.get_running_loop().time() + pause
+            if error.status != UNAUTHORIZED:
+                raise
+        fresh = await self._authorize(url, payload, True)  # a key that was changed
+        return await upstream.post(self._session, url, payload, fresh, by)
+
+    async def close(self) -> None:
+        """Give everything back."""
+        await self._session.close()

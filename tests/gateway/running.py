@@ -1,0 +1,151 @@
+"""A gateway in this process, on loopback, and a caller of it."""
+
+import asyncio
+import functools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from fleet import gateway_settings as settings
+from gateway import targets
+from gateway.config import Config
+from gateway.service import Gateway
+from gateway.store import MemoryStore, Store
+from gateway.voice import Voice
+from relay import sse
+
+MODEL = "house-model:31b-q4"
+HELLO = [{"role": "user", "content": "hello"}]
+# A thousandth would be noise on a busy machine; a twentieth keeps the order of every deadline.
+SCALE = 20
+FAST = settings.Budgets(
+    **{each.name: each.default / SCALE for each in fields(settings.Budgets) if isinstance(each.default, int | float)}
+)
+PLENTY = settings.CallerTier(requests_per_day=1000, fallbacks_per_day=1000, parallel=1000)
+MANY = settings.Tiers(anonymous=PLENTY, free=PLENTY, pro=PLENTY)
+
+
+def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run an async test to its end."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+@dataclass
+class Answer:
+    """What a caller got."""
+
+    status: int
+    headers: dict[str, str]
+    body: dict[str, Any] = field(default_factory=dict)
+    events: list[sse.Event] = field(default_factory=list)
+
+    @property
+    def chunks(self) -> list[dict[str, Any]]:
+        found = (sse.parsed(event.data) for event in self.events if event.kind == "message")
+        return [chunk for chunk in found if chunk]
+
+    @property
+    def text(self) -> str:
+        return "".join(
+            choice["delta"].get("content") or "" for chunk in self.chunks for choice in chunk.get("choices", ())
+        )
+
+    @property
+    def done(self) -> bool:
+        return bool(self.events) and self.events[-1].data == sse.DONE
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """The error event, which is the last thing said."""
+        last = self.events[-1]
+        assert last.kind == "error", last
+        return sse.parsed(last.data) or {}
+
+
+@dataclass
+class Caller:
+    """Speaks to one gateway as a careful client would."""
+
+    url: str
+    gateway: Gateway
+    session: aiohttp.ClientSession
+
+    async def chat(self, headers: dict[str, str] | None = None, **body: Any) -> Answer:
+        """One chat completion, read to its end."""
+        body = {"model": MODEL, "messages": HELLO, **body}
+        async with self.session.post(f"{self.url}/v1/chat/completions", json=body, headers=headers) as response:
+            answer = Answer(response.status, dict(response.headers))
+            if response.content_type == "text/event-stream":
+                parser = sse.Parser()
+                async for part in response.content.iter_any():
+                    answer.events += parser.feed(part)
+            else:
+                answer.body = await response.json()
+            return answer
+
+    async def get(self, path: str) -> Answer:
+        async with self.session.get(self.url + path) as response:
+            return Answer(response.status, dict(response.headers), await response.json())
+
+
+@asynccontextmanager
+async def serving(
+    gpu: str,
+    cloud: str = "",
+    *,
+    store: Store | None = None,
+    budgets: settings.Budgets = FAST,
+    limits: settings.Limits | None = None,
+    voice: Voice | None = None,
+    authorize: Callable[..., Awaitable[dict[str, str]]] | None = None,
+    cloud_settings: dict[str, Any] | None = None,
+    **changes: Any,
+) -> AsyncIterator[Caller]:
+    """A gateway before these two targets."""
+    fallback = settings.Fallback(url=f"{cloud}/v1" if cloud else "", model="cloud-model", **(cloud_settings or {}))
+    given = {"tiers": MANY, "trusted_hops": 0, "limits": limits or settings.Limits(), **changes}
+    own = settings.Gateway(fallback=fallback, budgets=budgets, **given)
+    config = Config(fleet="llm", gpu_url=gpu, models={MODEL: MODEL, "house": MODEL}, gateway=own)
+
+    async def no_key(url: str, payload: bytes, again: bool) -> dict[str, str]:
+        return {}
+
+    the_gpu = targets.Gpu(config)
+    the_cloud = targets.Cloud(config, voice or Voice(), authorize or no_key)
+    gateway = Gateway(config, store=store or MemoryStore(), gpu=the_gpu, cloud=the_cloud, pepper=b"pepper")
+    runner = web.AppRunner(gateway.app(), handler_cancellation=True, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Caller(f"http://127.0.0.1:{port}", gateway, session)
+    finally:
+        await runner.cleanup()
+        await the_gpu.close()
+        await the_cloud.close()
+
+
+def closed_port() -> str:
+    """An address where nothing listens."""
+    import socket
+
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{found.getsockname()[1]}"
+
+
+def dumps(value: Any) -> bytes:
+    """JSON bytes."""
+    return json.dumps(value).encode()

@@ -1,0 +1,286 @@
+"""Keys, caps, spend and ledger, on the table itself: moto's DynamoDB stands in for AWS's."""
+
+import asyncio
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import moto
+import pytest
+from botocore.exceptions import ClientError
+
+from fleet.gateway_settings import CallerTier
+from gateway import callers, store
+from gateway.callers import Key
+from gateway.ledger import Line, State
+from gateway.record import today
+from gateway.store import Admitted, BusyError, CapReached, DynamoStore, MemoryStore, Seen, StoreError
+from tests.gateway.running import FAST, MANY, closed_port, on_loop, serving
+from tests.gateway.targets import Target, answers, breaks, fails
+
+TABLE = "llm-gateway"
+QUICK = replace(FAST, whole_seconds=0.8)
+FREE = replace(MANY, free=CallerTier(requests_per_day=3, fallbacks_per_day=1, parallel=300))
+
+
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoStore]:
+    monkeypatch.setattr(store, "ANSWER_SECONDS", 5.0)  # moto is slower than what it stands for
+    with moto.mock_aws():
+        client = boto3.client("dynamodb", region_name="us-east-2", aws_access_key_id="x", aws_secret_access_key="x")
+        key = [{"AttributeName": name, "KeyType": kind} for name, kind in (("pk", "HASH"), ("sk", "RANGE"))]
+        kinds = [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")]
+        client.create_table(TableName=TABLE, KeySchema=key, AttributeDefinitions=kinds, BillingMode="PAY_PER_REQUEST")
+        client._make_api_call = _crossed(client._make_api_call)
+        yield DynamoStore(TABLE, client)
+
+
+def _crossed(call: Any) -> Any:
+    """As DynamoDB: one change of an item at a time; a transaction that meets another is cancelled. moto has neither."""
+    changing = threading.Lock()
+
+    def one_at_a_time(operation: str, arguments: Any) -> Any:
+        if not changing.acquire(blocking=operation != "TransactWriteItems"):
+            error = {"Code": "TransactionCanceledException", "Message": "Transaction cancelled"}
+            reasons = [{"Code": "TransactionConflict"}, {"Code": "None"}]
+            raise ClientError({"Error": error, "CancellationReasons": reasons}, operation)
+        try:
+            return call(operation, arguments)
+        finally:
+            changing.release()
+
+    return one_at_a_time
+
+
+def line(number: int = 0, caller: str = "key:a", **values: Any) -> Line:
+    now = int(time.time())
+    return Line(id=f"request-{number}", caller=caller, began=now, until=now + 60, **values)
+
+
+async def with_key(keys: DynamoStore | MemoryStore, tier: str = "free", **values: Any) -> dict[str, str]:
+    """The header of a key that the store knows."""
+    key = callers.new_key()
+    await keys.put_key(callers.key_hash(key), Key(callers.key_hash(key)[:12], tier, "interactive", **values))
+    return {"Authorization": f"Bearer {key}"}
+
+
+@pytest.mark.parametrize("kind", ["table", "memory"])
+def test_of_200_at_once_on_the_last_unit_of_a_cap_one_passes(kind: str, request: pytest.FixtureRequest) -> None:
+    found = request.getfixturevalue("table") if kind == "table" else MemoryStore()
+
+    async def at_once() -> list[object]:
+        for number in range(9):
+            await found.admit(line(number), 10, "", "2026-12-01")
+        asked = (found.admit(line(number), 10, "", "2026-12-01") for number in range(10, 210))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    outcomes = [type(outcome) for outcome in asyncio.run(at_once())]
+    assert outcomes.count(Admitted) == 1
+    assert set(outcomes) <= {Admitted, CapReached, BusyError}
+
+
+def test_idempotency_key_is_taken_with_the_count_or_not_at_all(table: DynamoStore) -> None:
+    async def three() -> list[object]:
+        first = await table.admit(line(1), 10, "once", "2026-12-01")
+        again = await table.admit(line(2), 10, "once", "2026-12-01")
+        other = await table.admit(line(3, caller="key:b"), 10, "once", "2026-12-01")
+        return [first, again, other]
+
+    first, again, other = asyncio.run(three())
+    assert isinstance(first, Admitted)
+    assert isinstance(again, Seen)
+    assert again.line is not None
+    assert again.line.id == "request-1"
+    assert isinstance(other, Admitted), "another caller's key is another key"
+
+
+def test_days_spend_is_overshot_by_nothing_that_was_not_reserved(table: DynamoStore) -> None:
+    async def day() -> list[bool]:
+        return await asyncio.gather(*(table.spend("2026-12-01", 300, 1000) for _ in range(10)))
+
+    assert asyncio.run(day()).count(True) == 3
+    assert asyncio.run(table.spend("2026-12-01", -200, None)), "settled: less than was reserved"
+    assert asyncio.run(table.spend("2026-12-01", 300, 1000))
+    assert not asyncio.run(table.spend("2026-12-02", 2000, 1000))
+
+
+def test_line_reads_back_as_it_was_and_as_lost_once_its_lease_is_over(table: DynamoStore) -> None:
+    written = line(1, state=State.STREAMING, tokens=7, answered_by="fallback", stream=True, why="spot")
+    asyncio.run(table.write(written))
+    read = asyncio.run(table.line("request-1"))
+    assert read == written
+    assert read is not None
+    assert (read.seen(written.until), read.seen(written.until + 1)) == (State.STREAMING, State.LOST)
+    assert replace(written, state=State.DONE).seen(written.until + 1) is State.DONE
+    assert [found.id for found in asyncio.run(table.failed_over(today(), 5))] == ["request-1"]
+
+
+@on_loop
+async def _cap_reached(table: DynamoStore) -> None:
+    async with Target() as gpu, serving(gpu.url, store=table, tiers=FREE) as caller:
+        key = await with_key(table)
+        found = [await caller.chat(headers=key) for _ in range(4)]
+        assert [answer.status for answer in found] == [200, 200, 200, 429]
+        refused = found[-1]
+        assert refused.body["error"]["code"] == "cap_reached"
+        assert refused.headers["x-should-retry"] == "false"
+        assert 0 < int(refused.headers["Retry-After"]) <= 86400
+        assert len(gpu.asked) == 3, "refused before a target hears of it"
+
+
+def test_cap_is_the_days_and_a_refusal_says_when_and_that_retrying_is_no_use(table: DynamoStore) -> None:
+    _cap_reached(table)
+
+
+@on_loop
+async def _allowance(table: DynamoStore) -> None:
+    async with Target(fails(503)) as gpu, Target(answers("cloud")) as cloud:
+        async with serving(gpu.url, cloud.url, store=table, tiers=FREE, budgets=QUICK) as caller:
+            key = await with_key(table)
+            first, second = await caller.chat(headers=key), await caller.chat(headers=key)
+            assert (first.headers["x-served-by"], second.status) == ("fallback", 503)
+            assert "1 a day" in second.body["error"]["message"]
+            cloud.script = [fails(429)]
+            other = await with_key(table)
+            await caller.chat(headers=other)
+            assert await table.take_fallback(f"key:{_id(other)}", 1, today()), "the cloud refused: it is theirs again"
+
+
+def _id(header: dict[str, str]) -> str:
+    return callers.key_hash(header["Authorization"].removeprefix("Bearer "))[:12]
+
+
+def test_each_tier_has_an_allowance_of_fallback_which_a_refusal_gives_back(table: DynamoStore) -> None:
+    _allowance(table)
+
+
+@on_loop
+async def _ledger(table: DynamoStore) -> None:
+    async with Target(answers("a", "b"), breaks("a", how="cut"), fails(500)) as gpu:
+        async with serving(gpu.url, store=table) as caller:
+            for state in (State.DONE, State.FAILED, State.FAILED):
+                answer = await caller.chat(stream=True)
+                found = await table.line(answer.headers.get("x-request-id", ""))
+                while found is not None and found.state is not state:
+                    found = await table.line(found.id)
+                assert found is not None
+                assert not re.search("hello", str(found)), "no prompt is kept"
+
+
+def test_ledger_holds_every_request_and_no_text(table: DynamoStore) -> None:
+    _ledger(table)
+
+
+@on_loop
+async def test_idempotency_key_seen_before_gets_the_ledgers_state_never_a_second_run() -> None:
+    async with Target() as gpu, serving(gpu.url) as caller:
+        key = {"Idempotency-Key": "order 66"}
+        first, again = await caller.chat(headers=key), await caller.chat(headers=key)
+        assert (first.status, again.status, len(gpu.asked)) == (200, 409, 1)
+        assert again.headers["x-should-retry"] == "false"
+        assert first.headers["x-request-id"] in again.body["error"]["message"]
+        assert '"state": "done"' in again.body["error"]["message"]
+
+
+class Silent(MemoryStore):
+    """A table that answers nothing."""
+
+    silent = False
+
+    async def admit(self, *arguments: Any) -> Any:
+        if self.silent:
+            raise StoreError("no answer within 300 ms")
+        return await super().admit(*arguments)
+
+    async def key(self, key_hash: str) -> Key | None:
+        if self.silent:
+            raise StoreError("no answer within 300 ms")
+        return await super().key(key_hash)
+
+
+@on_loop
+async def test_while_the_table_is_silent_known_keys_go_on_up_to_a_bound_and_nobody_else_does() -> None:
+    found = Silent()
+    async with Target() as gpu, serving(gpu.url, store=found, tiers=FREE) as caller:
+        key, unseen = await with_key(found), await with_key(found)
+        assert (await caller.chat(headers=key)).status == 200
+        found.silent = True
+        statuses = [(await caller.chat(headers=key)).status for _ in range(4)]
+        assert statuses == [200, 200, 200, 429], "counted in memory, and the cap holds there"
+        assert (await caller.chat()).body["error"]["code"] == "store_silent"
+        assert (await caller.chat(headers=unseen)).status == 503
+        assert b"llm_gateway_store_failures_total 6" in caller.gateway.metrics.text()
+
+
+@on_loop
+async def test_keys_are_refused_that_are_unknown_revoked_expired_or_of_a_tier_that_is_off() -> None:
+    found, past = MemoryStore(), datetime.now(UTC) - timedelta(days=1)
+    off = replace(MANY, pro=CallerTier(requests_per_day=0, fallbacks_per_day=0, parallel=1))
+    async with Target() as gpu, serving(gpu.url, store=found, tiers=off) as caller:
+        for header, status in (
+            ({"Authorization": f"Bearer {callers.new_key()}"}, 401),
+            ({"Authorization": "Bearer sk-fleet-"}, 401),
+            (await with_key(found, revoked=True), 401),
+            (await with_key(found, expires=past), 401),
+            (await with_key(found, tier="pro"), 403),
+            (await with_key(found, tier="gold"), 403),
+            (await with_key(found, expires=past + timedelta(days=2)), 200),
+        ):
+            assert (await caller.chat(headers=header)).status == status
+        assert len(gpu.asked) == 1
+
+
+@on_loop
+async def test_anonymous_callers_are_counted_by_address_or_turned_off() -> None:
+    one = replace(MANY, anonymous=CallerTier(requests_per_day=1, fallbacks_per_day=0, parallel=5))
+    async with Target() as gpu, serving(gpu.url, tiers=one, trusted_hops=1) as caller:
+        for address, status in (
+            ("203.0.113.7", 200),
+            ("203.0.113.7", 429),
+            ("9.9.9.9, 203.0.113.7", 429),  # what the caller wrote himself stands left of what our balancer saw
+            ("203.0.113.8", 200),
+            ("2001:db8:1:2::1", 200),
+            ("2001:db8:1:2:ffff::9", 429),  # the same /64
+            ("2001:db8:1:3::1", 200),
+            ("::ffff:203.0.113.7", 429),
+        ):
+            assert (await caller.chat(headers={"X-Forwarded-For": address})).status == status, address
+    off = replace(MANY, anonymous=CallerTier(requests_per_day=0, fallbacks_per_day=0, parallel=5))
+    async with Target() as gpu, serving(gpu.url, tiers=off) as caller:
+        assert (await caller.chat()).status == 401
+
+
+@on_loop
+async def test_class_may_be_lowered_never_raised_and_the_lane_is_told() -> None:
+    found = MemoryStore()
+    async with Target() as gpu, serving(gpu.url, store=found) as caller:
+        low = await with_key(found)
+        found.keys = {name: replace(key, kind="background") for name, key in found.keys.items()}
+        high = await with_key(found)
+        for header, asked, told in (
+            (high, "", "interactive"), (high, "background", "background"),
+            (low, "interactive", "background"), (low, "", "background"),
+        ):  # fmt: skip
+            await caller.chat(headers={**header, "x-class": asked})
+            assert gpu.asked[-1].headers["x-lane-class"] == told
+        assert float(gpu.asked[-1].headers["x-lane-deadline-seconds"]) > 0
+        assert gpu.asked[-1].headers["x-lane-caller"] == f"key:{_id(low)}"
+        assert "authorization" not in gpu.asked[-1].headers, "a caller's key goes to no target"
+
+
+@on_loop
+async def test_spend_is_reserved_at_the_limit_and_settled_at_what_was_used() -> None:
+    found = MemoryStore()
+    prices = {"dollars_per_million_input": 1.0, "dollars_per_million_output": 2.0, "dollars_per_day": 0.0005}
+    async with Target(answers("cloud")) as cloud:
+        async with serving(closed_port(), cloud.url, store=found, cloud_settings=prices, budgets=QUICK) as caller:
+            assert (await caller.chat(max_tokens=200)).status == 200
+            used = found._spent[today()]
+            assert used == 7 * 1 + 6 * 2, "micro-dollars of the usage that the cloud reported"
+            assert "are spent" in (await caller.chat(max_tokens=4000)).body["error"]["message"]
+            assert found._spent[today()] == used

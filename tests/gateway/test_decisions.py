@@ -1,0 +1,148 @@
+"""The decisions, without a socket: properties that hold whatever a caller writes and however targets fail."""
+
+from typing import Any
+
+import pytest
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from fleet.gateway_settings import Budgets, Gateway
+from gateway import admission, callers, fallback
+from gateway.admission import Refusal
+from gateway.breaker import PROBE_SECONDS, Breaker
+from gateway.config import Config
+from gateway.fallback import Failure, Kind, PassOn, Refuse, Situation, Tier, Wait
+from tests.gateway.running import dumps
+
+CONFIG = Config(fleet="llm", gpu_url="http://gpu:1", models={"house": "house-model:31b-q4"}, gateway=Gateway())
+BUDGETS = Budgets()
+
+FAILURES = st.one_of(
+    st.builds(Failure, st.just(Tier.GPU), st.sampled_from(sorted(set(Kind) - {Kind.STATUS, Kind.BUSY})), st.just(0.0)),
+    st.builds(
+        Failure,
+        st.just(Tier.GPU),
+        st.sampled_from([Kind.STATUS, Kind.BUSY]),
+        st.just(0.0),
+        status=st.sampled_from([400, 404, 413, 429, 451, 500, 502, 503]),
+        retry_after_seconds=st.none() | st.floats(0, 100),
+        box=st.sampled_from(["", "i-1", "i-2", "i-3", "i-4"]),
+    ),
+)
+
+
+def lives(fail: Any, *, budget: float, cloud: str, gpu: str = "") -> tuple[list[fallback.Step], float]:
+    """Play a request whose every attempt fails as `fail(tier)` says; its steps, and when it ended."""
+    failures: list[Failure] = []
+    now, steps = 0.0, []
+    while True:
+        step = fallback.next_step(Situation(now, budget, tuple(failures), gpu, cloud))
+        steps.append(step)
+        match step:
+            case fallback.Ask(tier, after, _):
+                failure = fail(tier)
+                now += after + 0.001
+                failures.append(Failure(**{**vars(failure), "tier": tier, "at": now}))
+            case Wait(seconds):
+                now += seconds
+            case PassOn() | Refuse():
+                return steps, now
+
+
+@given(FAILURES, FAILURES, st.sampled_from([30.0, 92.0]), st.sampled_from(["", "off"]))
+def test_every_request_ends_within_its_budget_and_asks_the_cloud_once_at_most(
+    first: Failure, other: Failure, budget: float, cloud: str
+) -> None:
+    turns = iter([first])
+    steps, ended = lives(lambda tier: next(turns, other), budget=budget, cloud=cloud)
+    asked = [step.tier for step in steps if isinstance(step, fallback.Ask)]
+    assert asked.count(Tier.CLOUD) <= (0 if cloud else 1)
+    assert ended <= budget + fallback.RETRY_AFTER_MOST_SECONDS
+    last = steps[-1]
+    if isinstance(last, PassOn):
+        assert last.failure.status in fallback.FAILS_ANYWHERE
+        assert Tier.CLOUD not in asked or asked[-1] is Tier.GPU
+    else:
+        assert isinstance(last, Refuse)
+        assert last.retry_after_seconds > 0
+
+
+@given(FAILURES)
+def test_before_the_cloud_a_target_is_asked_no_more_often_than_its_failure_allows(failure: Failure) -> None:
+    steps, _ = lives(lambda tier: failure, budget=30.0, cloud="")
+    before = [step for step in steps if isinstance(step, fallback.Ask)]
+    until = next((n for n, step in enumerate(before) if step.tier is Tier.CLOUD), len(before))
+    most = {Kind.REFUSED: 3, Kind.BUSY: 2, Kind.SILENT: 1, Kind.UNREADABLE: 1}
+    assert until <= most.get(failure.kind, 2)
+
+
+@pytest.mark.parametrize("cloud", ["", "off"])
+def test_request_whose_gpu_is_out_goes_to_the_cloud_or_waits_in_line_for_its_budget(cloud: str) -> None:
+    steps, ended = lives(lambda tier: Failure(tier, Kind.STATUS, 0, 503), budget=30.0, cloud=cloud, gpu="no box")
+    assert isinstance(steps[0], fallback.Ask if not cloud else Wait)
+    assert 29 <= ended <= 30
+
+
+def test_local_budget_leaves_room_for_the_fallback_below_the_wall() -> None:
+    for p95 in (1.0, 6.0, 20.0):
+        budgets = Budgets(fallback_p95_seconds=p95)
+        assert fallback.local_budget(False, budgets) + p95 <= budgets.wall_seconds
+    assert fallback.cloud_budget(30.0, True, BUDGETS) == 30.0 + BUDGETS.fallback_first_token_seconds
+
+
+@given(st.lists(st.tuples(st.sampled_from(["refused", "taken", "probe"]), st.floats(0, 3)), max_size=30))
+def test_breaker_is_open_from_a_refusal_to_the_next_connection_and_probes_twice_a_second(steps: Any) -> None:
+    breaker, now, is_open, probed = Breaker(), 0.0, False, 0.0
+    for step, seconds in steps:
+        now += seconds
+        if step == "refused":
+            probed = probed if is_open else now
+            breaker, is_open = breaker.refused(now), True
+        elif step == "taken":
+            breaker, is_open = breaker.taken(), False
+        elif breaker.due(now):
+            assert now - probed >= PROBE_SECONDS
+            breaker, probed = breaker.probed(now), now
+        assert breaker.closed is not is_open
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 10**6) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=10,
+)
+MESSAGE = st.fixed_dictionaries({}, optional=dict.fromkeys(("role", "content", "tool_calls"), JSON))
+BODY = st.fixed_dictionaries(
+    {"model": st.just("house")},
+    optional={
+        "messages": st.lists(MESSAGE | JSON, max_size=3) | JSON,
+        **dict.fromkeys((*(admission.FIELDS - {"messages"}), "stream", "stream_options", "max_tokens"), JSON),
+    },
+)
+
+
+@given(BODY)
+def test_a_body_of_any_shape_is_admitted_or_refused(body: dict[str, Any]) -> None:
+    try:
+        ask = admission.admit(dumps(body), {}, CONFIG)
+    except Refusal as refusal:
+        event(f"refused with {refusal.status}")
+        told = (refusal.status in (400, 413), bool(refusal.message))
+    else:
+        told = (set(ask.body) <= admission.FIELDS, 1 <= ask.max_tokens <= CONFIG.gateway.limits.max_tokens)
+    assert told == (True, True)
+
+
+@given(st.text(max_size=60), st.text(max_size=80), st.integers(0, 4))
+def test_address_is_never_one_that_a_caller_made_up(peer_hint: str, forwarded: str, hops: int) -> None:
+    found = callers.address_of("192.0.2.1", forwarded, hops)
+    ours = [part.strip().strip("[]") for part in forwarded.split(",") if part.strip()]
+    assert found == "192.0.2.1" or found == ours[-hops]
+    assert callers.site(found)
+
+
+def test_keys_are_long_random_and_known_by_their_hash_alone() -> None:
+    made = {callers.new_key() for _ in range(100)}
+    assert len(made) == 100
+    assert all(len(key) == len(callers.PREFIX) + 43 for key in made)
+    assert len({callers.key_hash(key) for key in made}) == 100

@@ -1,0 +1,86 @@
+"""How the gateway is built: decisions apart from input and output, a relay that also runs on the box, a gentle end."""
+
+import ast
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleet import names
+from tests.gateway.running import HELLO, closed_port, on_loop
+from tests.gateway.targets import Target, answers
+
+ASSETS = Path(__file__).parents[2] / "assets"
+DECISIONS = ("admission", "breaker", "callers", "fallback", "ledger")
+WORLD = {"aiohttp", "asyncio", "boto3", "botocore", "os", "socket", "subprocess", "threading", "time"}
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, by their first names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_decisions_know_no_clock_no_socket_and_no_store(name: str) -> None:
+    assert not imported(ASSETS / "gateway" / f"{name}.py") & WORLD
+
+
+def test_relay_runs_on_the_box_and_knows_nothing_of_callers() -> None:
+    files = sorted((ASSETS / "relay").glob("*.py"))
+    command = ["vermin", "-t=3.9-", "--eval-annotations", "--violations", "--no-tips", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    for path in files:
+        assert imported(path) <= {"relay", "aiohttp"} | sys.stdlib_module_names, path.name
+
+
+def test_metric_has_one_name_and_one_home() -> None:
+    told = (ASSETS / "gateway" / "metrics.py").read_text()
+    for name in (name for name in vars(names) if name.startswith("GATEWAY_") and not name.endswith("PORT")):
+        assert told.count(f"names.{name},") == 1, name
+
+
+@on_loop
+async def test_told_to_go_it_answers_what_is_here_and_what_arrives_then_leaves() -> None:
+    async with Target(answers(every=0.2)) as gpu:
+        port, metrics = (int(closed_port().rpartition(":")[2]) for _ in range(2))
+        config = {"fleet": "llm", "gpu_url": gpu.url, "models": {"m": "m"}, "port": port, "metrics_port": metrics}
+        config["gateway"] = {"trusted_hops": 0, "tiers": {"anonymous": {"requests_per_day": 9, "parallel": 9}}}
+        environment = {**os.environ, names.ENV_GATEWAY: json.dumps(config), "PYTHONPATH": f"{ASSETS}:{ASSETS.parent}"}
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "gateway", env=environment, cwd=ASSETS)
+        body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+        async def ask() -> bytes:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head + body)
+            told = await reader.readuntil(b"data: [DONE]\n\n")
+            writer.close()
+            return told
+
+        async with asyncio.timeout(30):
+            while True:
+                try:
+                    here = asyncio.create_task(ask())
+                    await asyncio.sleep(0.3)
+                    assert not here.done() or here.result()
+                    break
+                except OSError:
+                    await asyncio.sleep(0.1)
+            process.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.2)
+            arrives = await ask()
+            assert b"connection: close" in arrives.lower()
+            assert b"[DONE]" in await here
+            assert await process.wait() == 0
