@@ -67,6 +67,25 @@ ROOMS = ("store", "lever", "group")  # stacks, in the order in which they deploy
 OUTPUT_BUCKET = "BucketName"  # of the store
 OUTPUT_ENDPOINT = "Endpoint"  # of the group
 CACHE_PREFIX = "cache/"  # of the store: what boxes may write; everything else only `fleetctl publish`
+RELEASED_PREFIX = "artifacts/released/"  # of the store: which caches boxes may restore
+METADATA_SHA256 = "sha256"  # of a published file, in its object's metadata
+
+
+def cache_manifest(key: str) -> str:
+    """Where the manifest of a cache stands in the store."""
+    return f"{CACHE_PREFIX}{key}/manifest.json"
+
+
+def cache_blob(name: str) -> str:
+    """Where a blob stands; `name` is its file's, sha256-<digest>."""
+    return f"{CACHE_PREFIX}blobs/{name}"
+
+
+def released(key: str) -> str:
+    """Where the digest of the manifest stands that boxes may restore."""
+    return f"{RELEASED_PREFIX}{key}"
+
+
 DLAMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
 
 LAUNCH_HOOK = "hold-until-serving"

@@ -22,7 +22,6 @@ from fleet.settings import Artifact, Settings
 
 PART_BYTES = 32 * 1024 * 1024  # pinned for ever; 10,000 parts make 320 GB
 THREADS = 8  # times a part is the memory it takes: 256 MB
-METADATA_SHA256 = "sha256"
 ENGINE_PROGRAM = "bin/ollama"  # what the box starts
 GIB = 1024**3
 
@@ -146,7 +145,7 @@ def upload(aws: Aws, bucket: str, file: Checked, progress: Progress, *, part_byt
     target = {"Bucket": bucket, "Key": file.key}
     upload_id, arrived = _begun(aws, target, file, part_bytes)
     if upload_id is None:
-        begun = aws.call("s3", "CreateMultipartUpload", **target, Metadata={METADATA_SHA256: file.sha256})
+        begun = aws.call("s3", "CreateMultipartUpload", **target, Metadata={names.METADATA_SHA256: file.sha256})
         upload_id = begun["UploadId"]
 
     def part(number: int) -> dict[str, Any]:
@@ -168,7 +167,7 @@ def upload(aws: Aws, bucket: str, file: Checked, progress: Progress, *, part_byt
 
 def _published(aws: Aws, bucket: str, file: Checked) -> bool:
     found = _head(aws, bucket, file.key)
-    return found is not None and found.get("Metadata", {}).get(METADATA_SHA256) == file.sha256
+    return found is not None and found.get("Metadata", {}).get(names.METADATA_SHA256) == file.sha256
 
 
 def _head(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:

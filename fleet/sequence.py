@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from fleet import names, publish, validation
+from fleet import built, names, publish, validation
 from fleet.cdk_cli import program
 from fleet.errors import UserError, exit_with
 from fleet.ops import checks_roll
@@ -40,7 +40,8 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     checks_roll.require_clear(Ground(settings, aws))
     _cdk("list", "--output", ASSEMBLY)
     _cdk("deploy", "--app", ASSEMBLY, names.stack(settings.fleet_name, "store"), *arguments)
-    missing = publish.missing(aws, publish.store_bucket(aws, settings.fleet_name), settings)
+    bucket = publish.store_bucket(aws, settings.fleet_name)
+    missing = publish.missing(aws, bucket, settings)
     if missing:
         raise StoreEmptyError(
             f"The model store lacks {', '.join(missing)}.\n"
@@ -49,6 +50,8 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     # Side by side only where nothing is asked: the CLI puts no question about one of several stacks, it fails.
     together = ("--concurrency=4",) if any("never" in argument for argument in arguments) else ()
     _cdk("deploy", "--app", ASSEMBLY, "--all", *together, *arguments)
+    if built.awaits_release(aws, bucket, settings):
+        sys.stdout.write("Boots are cold until `fleetctl publish --built` has released what the first box built.\n")
 
 
 def destroy(settings: Settings, arguments: Sequence[str]) -> None:

@@ -79,6 +79,8 @@ class Boot:
 
     def plan(self) -> Detail:
         self._plan = cache.plan(self._box, self._bucket)
+        if self._plan.why_cold:
+            say(f"booting cold: {self._plan.why_cold}")
         self._turn(self._plan.warm)
         return {"boot": names.BOOT_WARM if self._warm else names.BOOT_COLD}
 
@@ -98,7 +100,7 @@ class Boot:
         found = self._found()
         if found.warm:
             try:
-                return {"bytes": cache.restore(self._box, self._bucket, found.manifest)}
+                return {"bytes": cache.restore(self._box, self._bucket, found)}
             except DamagedError as error:
                 say(f"the cache is damaged, booting cold: {error}")
                 self._cache_damaged = True
@@ -109,7 +111,7 @@ class Boot:
         if self._warm:
             return None
         self._imported = engine.create(self._box, cache.source(self._box.modelfile.key))
-        cache.check(self._box, self._imported)
+        cache.check(self._box, self._found(), self._imported)
         return {}
 
     def warm(self) -> Detail:
@@ -134,8 +136,9 @@ class Boot:
     def prime(self) -> Detail:
         if self._warm:
             return None
-        trust = not self._cache_damaged
-        return {"bytes": cache.prime(self._bucket, self._aws, self._found(), self._imported, trust=trust)}
+        found = self._found()
+        trust = not (self._cache_damaged or found.released)  # a released cache that was not restored is not whole
+        return {"bytes": cache.prime(self._bucket, self._aws, found, self._imported, trust=trust)}
 
     def run(self) -> None:
         """Boot; raises StageError. What was measured is told either way."""

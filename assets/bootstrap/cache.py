@@ -2,12 +2,12 @@
 
     cache/<key>/manifest.json     the engine's manifest, word for word, written last: without it there is no cache
     cache/blobs/sha256-<digest>   the blobs it names, shared by all keys; whoever writes one writes the same bytes
+    artifacts/released/<key>      the manifest's digest, written by an operator: without it no box restores the cache
 
 The key stands for everything that the store was built from, so a published artifact makes a new cache. Two boxes that
 prime at once write the same blobs and one of two good manifests.
 """
 
-import hashlib
 import json
 import re
 import shutil
@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import engine
+import manifest
 import names
 import paths
 from aws import Aws
 from config import Box
 from download import DamagedError, Item, download
+from log import say
 from s3 import Bucket, GoneError, Object
 
 UPLOAD_SECONDS = 900.0  # measured 71 s for 18 GB
@@ -29,11 +31,15 @@ DIGEST = re.compile("sha256:([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class Plan:
-    """What this boot found in the store: the source artifacts, and the cache's manifest, empty where there is none."""
+    """What this boot found in the store. `released` is the digest of the manifest that may be restored, empty where
+    nobody has released one; `manifest` is the cache's where it is that very one, else empty.
+    """
 
     artifacts: Mapping[str, Object]
     key: str
+    released: str
     manifest: bytes
+    why_cold: str
 
     @property
     def warm(self) -> bool:
@@ -44,34 +50,32 @@ class Plan:
 def plan(box: Box, bucket: Bucket) -> Plan:
     """Look at the artifacts and for a cache of exactly them; raises StoreError, also where an artifact is missing."""
     artifacts = {item.key: bucket.head(item.key) for item in (box.engine, box.gguf, box.modelfile)}
-    key = cache_key(box, {name: found.etag for name, found in artifacts.items()})
+    etags = {name: found.etag for name, found in artifacts.items()}
+    key = manifest.cache_key(box.engine_version, box.model, box.quantize, etags)
+    found = _read(bucket, names.cache_manifest(key))
+    released = _read(bucket, names.released(key)).decode(errors="replace").strip()
+    why_cold = ""
+    if not found:
+        why_cold = "no cache"
+    elif not released:
+        why_cold = f"nobody has released the cache {key}"
+    elif manifest.digest(found) != released:
+        why_cold = f"the cache {key} is not the one that was released"
+    return Plan(artifacts, key, released, b"" if why_cold else found, why_cold)
+
+
+def _read(bucket: Bucket, key: str) -> bytes:
     try:
-        return Plan(artifacts, key, bucket.read(manifest_key(key)))
+        return bucket.read(key)
     except GoneError:
-        return Plan(artifacts, key, b"")
+        return b""
 
 
-def cache_key(box: Box, etags: Mapping[str, str]) -> str:
-    """Names the cache by what it is built from: the artifacts' ETags, engine version, model name, quantization."""
-    built_from = [box.engine_version, box.model, box.quantize, sorted(etags.items())]
-    return hashlib.sha256(json.dumps(built_from).encode()).hexdigest()[:32]
-
-
-def manifest_key(key: str) -> str:
-    """Where the manifest of a cache stands."""
-    return f"{names.CACHE_PREFIX}{key}/manifest.json"
-
-
-def blob_key(name: str) -> str:
-    """Where a blob stands; `name` is its file's, sha256-<digest>."""
-    return f"{names.CACHE_PREFIX}blobs/{name}"
-
-
-def blobs(manifest: bytes) -> list[Item]:
+def blobs(raw: bytes) -> list[Item]:
     """What a manifest names; raises DamagedError where it is no manifest."""
     try:
-        raw = json.loads(manifest)
-        entries = {entry["digest"]: entry["size"] for entry in [raw["config"], *raw["layers"]]}
+        parsed = json.loads(raw)
+        entries = {entry["digest"]: entry["size"] for entry in [parsed["config"], *parsed["layers"]]}
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise DamagedError(f"cache manifest: {type(error).__name__} {error}") from None
     items = []
@@ -80,14 +84,14 @@ def blobs(manifest: bytes) -> list[Item]:
         if not found or type(size) is not int or size < 0:
             raise DamagedError(f"cache manifest: a blob {digest!r:.80} of {size!r:.80} bytes")
         name = f"sha256-{found[1]}"
-        items.append(Item(blob_key(name), paths.MODELS / "blobs" / name, size, sha256=found[1]))
+        items.append(Item(names.cache_blob(name), paths.MODELS / "blobs" / name, size, sha256=found[1]))
     return items
 
 
-def restore(box: Box, bucket: Bucket, manifest: bytes) -> int:
+def restore(box: Box, bucket: Bucket, found: Plan) -> int:
     """Fetch the blobs, then put the manifest in place; returns the bytes. Raises DamagedError, StoreError, OSError."""
-    check(box, manifest)
-    items = blobs(manifest)
+    check(box, found, found.manifest)
+    items = blobs(found.manifest)
     if sum(item.size for item in items) > shutil.disk_usage(paths.MODELS).free:
         raise DamagedError("cache manifest: its blobs are larger than the disk")
     try:
@@ -98,19 +102,18 @@ def restore(box: Box, bucket: Bucket, manifest: bytes) -> int:
         raise
     target = engine.manifest(box.model)
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(manifest)
+    target.write_bytes(found.manifest)
     return count
 
 
-def check(box: Box, manifest: bytes) -> None:
-    """Raise DamagedError unless the manifest holds the configured GGUF, which an import takes over byte by byte.
-
-    A GGUF that is quantized at its import becomes another file, whose digest nobody knows before.
+def check(box: Box, found: Plan, imported: bytes) -> None:
+    """Raise DamagedError unless the manifest holds one model: the GGUF's bytes, as the settings or its publication name
+    them. A GGUF that is quantized at its import becomes another file, whose digest nobody knows before.
     """
-    if box.quantize != engine.QUANTIZE_NONE:
-        return
-    if box.gguf.sha256 and box.gguf.sha256 not in {item.sha256 for item in blobs(manifest)}:
-        raise DamagedError(f"the manifest does not hold the configured GGUF, sha256 {box.gguf.sha256}")
+    named = box.gguf.sha256 or found.artifacts[box.gguf.key].sha256
+    problem = manifest.model_problem(imported, named if box.quantize == engine.QUANTIZE_NONE else "")
+    if problem:
+        raise DamagedError(problem)
 
 
 def fetch_sources(box: Box, bucket: Bucket, found: Plan) -> int:
@@ -128,19 +131,22 @@ def source(key: str) -> Path:
     return paths.STORE / "source" / Path(key).name
 
 
-def prime(bucket: Bucket, aws: Aws, found: Plan, manifest: bytes, *, trust: bool) -> int:
+def prime(bucket: Bucket, aws: Aws, found: Plan, imported: bytes, *, trust: bool) -> int:
     """Upload what the cache lacks, blobs first and manifest last; returns the bytes sent. Raises AwsError, StoreError.
 
-    `manifest` was taken before the gate opened; what the store holds by now may be a caller's. `trust` is False after a
+    `imported` was taken before the gate opened; what the store holds by now may be a caller's. `trust` is False after a
     damaged restore: what is there is then written over.
     """
+    if found.released and found.released != manifest.digest(imported):
+        say(f"cache {found.key}: this box built something else than was released; the cache stays as it is")
+        return 0
     path, sent = paths.RUN / "manifest.json", 0
-    path.write_bytes(manifest)
-    for item in blobs(manifest):
+    path.write_bytes(imported)
+    for item in blobs(imported):
         if not (trust and _holds(bucket, item)):
             aws.upload(str(item.path), item.key, UPLOAD_SECONDS)
             sent += item.size
-    aws.upload(str(path), manifest_key(found.key), UPLOAD_SECONDS)
+    aws.upload(str(path), names.cache_manifest(found.key), UPLOAD_SECONDS)
     return sent
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Optional
 
+import names
 from imds import Imds, ImdsError
 
 TIMEOUT_SECONDS = 10.0  # without a byte
@@ -39,6 +40,7 @@ class Object:
 
     etag: str
     size: int
+    sha256: str = ""  # of what `fleetctl publish` wrote
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,8 @@ class Bucket:
     def head(self, key: str) -> Object:
         """ETag and size; raises GoneError where there is none, StoreError after some patience."""
         response, _ = self._whole("HEAD", key)
-        return Object(response.headers["ETag"], int(response.headers["Content-Length"]))
+        sha256 = response.headers.get(f"x-amz-meta-{names.METADATA_SHA256}", "")
+        return Object(response.headers["ETag"], int(response.headers["Content-Length"]), sha256)
 
     def read(self, key: str) -> bytes:
         """A small object, whole; raises as `head` does."""

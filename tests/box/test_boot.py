@@ -122,6 +122,7 @@ def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(m
     unseen = GRANTED - called(cold.aws)
     # made by a failed upload of a large blob only; and what makes a missing object 404 instead of 403
     assert unseen == {"s3:AbortMultipartUpload", "s3:ListBucket"}
+    world.release(cold)
     warm = make(aws=cold.aws)
     warm.boot()
     warm.wait_for("BOOTPATH")
@@ -141,6 +142,7 @@ def test_gguf_quantized_at_its_import_is_served_and_cached_as_what_it_became(mak
     assert cold.cache_is_whole()
     cold.notice()
     world.wait(lambda: not cold.lifecycle())
+    world.release(cold)
     warm = make(aws=cold.aws, settings=settings)
     warm.boot()
     warm.wait_for("BOOTPATH")

@@ -16,6 +16,7 @@ import cache
 import config
 import download
 import imds
+import manifest
 import paths
 import pytest
 import s3
@@ -66,18 +67,18 @@ def test_store_at_aws_is_asked_over_tls_at_the_buckets_own_name(monkeypatch: pyt
     assert (connection.host, connection.port) == ("b.s3.us-east-2.amazonaws.com", 443)
 
 
-def test_cache_key_changes_with_every_artifact_the_engine_and_the_model(box: config.Box) -> None:
+def test_cache_key_changes_with_everything_that_it_is_built_from() -> None:
     etags = {"a": "1", "b": "2"}
-    key = cache.cache_key(box, etags)
-    assert key == cache.cache_key(box, dict(reversed(etags.items())))
+    key = manifest.cache_key("0.0.1", "tiny", "none", etags)
+    assert key == manifest.cache_key("0.0.1", "tiny", "none", dict(reversed(etags.items())))
     changed = {
-        cache.cache_key(box, {**etags, "a": "3"}),
-        cache.cache_key(box, {**etags, "b": "3"}),
-        cache.cache_key(dataclasses.replace(box, engine_version="0.0.2"), etags),
-        cache.cache_key(dataclasses.replace(box, model="other"), etags),
+        manifest.cache_key("0.0.1", "tiny", "none", {**etags, "a": "3"}),
+        manifest.cache_key("0.0.1", "tiny", "none", {**etags, "b": "3"}),
+        manifest.cache_key("0.0.2", "tiny", "none", etags),
+        manifest.cache_key("0.0.1", "other", "none", etags),
+        manifest.cache_key("0.0.1", "tiny", "q4_K_M", etags),
     }
-    assert len(changed) == 4
-    assert key not in changed
+    assert len(changed - {key}) == 5
 
 
 def a_manifest(digest: object = f"sha256:{'0' * 64}", size: object = 1) -> bytes:
@@ -85,22 +86,76 @@ def a_manifest(digest: object = f"sha256:{'0' * 64}", size: object = 1) -> bytes
     return json.dumps({"config": {"digest": digest, "size": size}, "layers": []}).encode()
 
 
-def test_model_quantized_at_its_import_is_held_by_its_caches_key_alone(box: config.Box) -> None:
-    """Its digest is known to nobody before, so that only a key of everything it is built from keeps another one out."""
-    configured = dataclasses.replace(box, gguf=dataclasses.replace(box.gguf, sha256="1" * 64))
-    with pytest.raises(DamagedError, match="does not hold the configured GGUF"):
-        cache.check(configured, a_manifest())
-    quantized = dataclasses.replace(configured, quantize="q4_K_M")
-    cache.check(quantized, a_manifest())
-    etags = {"gguf": "1", "modelfile": "2"}
-    keys = {
-        cache.cache_key(configured, etags),
-        cache.cache_key(quantized, etags),
-        cache.cache_key(dataclasses.replace(quantized, quantize="q8_0"), etags),
-        cache.cache_key(dataclasses.replace(quantized, model="other"), etags),
-        cache.cache_key(quantized, {**etags, "gguf": "3"}),
-    }
-    assert len(keys) == 5
+def sized(size: int) -> bytes:
+    """A manifest of one model of so many bytes."""
+    return layers(("model", "1")).replace(b'"size": 1}]', b'"size": %d}]' % size)
+
+
+def planned(box: config.Box, raw: bytes, published_sha256: str = "") -> cache.Plan:
+    """What a boot found that may restore this."""
+    artifacts = {box.gguf.key: s3.Object("etag", 1, published_sha256)}
+    return cache.Plan(artifacts, "key", manifest.digest(raw), raw, "")
+
+
+def layers(*found: tuple[str, str]) -> bytes:
+    """A manifest of these layers: kind and first digit of the digest."""
+    entries = [
+        {"mediaType": f"application/vnd.ollama.image.{k}", "digest": f"sha256:{d * 64}", "size": 1} for k, d in found
+    ]
+    return json.dumps({"config": {"digest": f"sha256:{'0' * 64}", "size": 1}, "layers": entries}).encode()
+
+
+@pytest.mark.parametrize("named", ["settings", "publication"])
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        (layers(("model", "1")), ""),
+        (layers(("model", "1"), ("system", "2"), ("template", "3")), ""),
+        (layers(("model", "2")), "does not hold the configured GGUF"),
+        (layers(("model", "2"), ("license", "1")), "does not hold the configured GGUF"),  # the pinned one, as no model
+        (layers(("model", "1"), ("model", "2")), "holds 2 models"),
+        (layers(("model", "2"), ("model", "1")), "holds 2 models"),
+        (layers(("system", "1")), "holds 0 models"),
+        (b"[" * 100_000, "no manifest"),
+        (b'{"layers": 3}', "no manifest"),
+    ],
+)
+def test_manifest_holds_the_published_gguf_as_its_one_model(
+    box: config.Box, raw: bytes, problem: str, named: str
+) -> None:
+    if named == "settings":
+        box = dataclasses.replace(box, gguf=dataclasses.replace(box.gguf, sha256="1" * 64))
+    found = planned(box, raw, "2" * 64 if named == "settings" else "1" * 64)
+    if problem:
+        with pytest.raises(DamagedError, match=problem):
+            cache.check(box, found, raw)
+    else:
+        cache.check(box, found, raw)
+
+
+def test_model_quantized_at_its_import_is_one_model_of_a_digest_that_nobody_knew(box: config.Box) -> None:
+    quantized = dataclasses.replace(box, quantize="q4_K_M")
+    cache.check(quantized, planned(box, b"", "1" * 64), layers(("model", "2")))
+    with pytest.raises(DamagedError, match="holds 2 models"):
+        cache.check(quantized, planned(box, b"", "1" * 64), layers(("model", "2"), ("model", "3")))
+
+
+@pytest.mark.parametrize("released", [b"", b"0" * 64, b"\xff"])
+def test_cache_that_is_not_the_released_one_is_none(
+    box: config.Box, released: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(_: s3.Bucket, key: str) -> bytes:
+        if key.startswith("cache/"):
+            return layers(("model", "1"))
+        if not released:
+            raise s3.GoneError(key)
+        return released
+
+    monkeypatch.setattr(s3.Bucket, "head", lambda *_: s3.Object("etag", 1))
+    monkeypatch.setattr(s3.Bucket, "read", read)
+    found = cache.plan(box, s3.Bucket("b", "us-east-2", imds.Imds()))
+    assert not found.warm
+    assert found.why_cold
 
 
 @pytest.mark.parametrize(
@@ -121,16 +176,6 @@ def test_manifest_that_is_none_is_a_damaged_cache(damaged: bytes) -> None:
         cache.blobs(damaged)
 
 
-def test_manifest_that_is_no_text_is_a_damaged_cache(box: config.Box, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3.Bucket, "head", lambda *_: s3.Object("etag", 1))
-    monkeypatch.setattr(s3.Bucket, "read", lambda *_: b"\xff" + a_manifest())
-    bucket = s3.Bucket("b", "us-east-2", imds.Imds())
-    found = cache.plan(box, bucket)
-    assert found.warm
-    with pytest.raises(DamagedError):
-        cache.restore(box, bucket, found.manifest)
-
-
 def test_manifest_of_more_than_the_disk_holds_is_a_damaged_cache(
     box: config.Box, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,7 +183,7 @@ def test_manifest_of_more_than_the_disk_holds_is_a_damaged_cache(
     (tmp_path / "blobs").mkdir()
     for size in (1 << 60, 1 << 70):
         with pytest.raises(DamagedError, match="larger than the disk"):
-            cache.restore(box, s3.Bucket("b", "us-east-2", imds.Imds()), a_manifest(size=size))
+            cache.restore(box, s3.Bucket("b", "us-east-2", imds.Imds()), planned(box, sized(size)))
 
 
 def test_store_that_answers_a_range_with_the_whole_object_is_not_believed(
@@ -178,7 +223,7 @@ def test_blob_that_came_damaged_is_not_left_to_the_import(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(cache, "download", damaged)
     with pytest.raises(download.DamagedError, match="sha256"):
-        cache.restore(a_box(), s3.Bucket("b", "us-east-2", imds.Imds()), a_manifest())
+        cache.restore(a_box(), s3.Bucket("b", "us-east-2", imds.Imds()), planned(a_box(), sized(1)))
     assert not any((paths.MODELS / "blobs").iterdir())
 
 

@@ -21,7 +21,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fleet import box_config, embedded, names
+from fleet import box_config, built, embedded, names
+from fleet import manifest as manifests
+from fleet.ops.aws import Aws
 from fleet.settings import Artifact, Model, Settings
 from tests.box import netns, servers
 from tests.box.standins import systemd
@@ -154,8 +156,7 @@ def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
 
 
 def prime_cache(aws: embedded.Aws, sources: dict[str, Path], folder: Path) -> dict[str, str]:
-    """Put into the bucket what a cold boot would: returns the keys by role: manifest, model, config."""
-    import cache
+    """Put into the bucket what a cold boot would, and release it; returns the keys by role: manifest, model, ..."""
     import config
 
     modelfile = sources[SETTINGS.model.modelfile.key]
@@ -168,12 +169,15 @@ def prime_cache(aws: embedded.Aws, sources: dict[str, Path], folder: Path) -> di
     for name in ("engine", "gguf", "modelfile"):
         raw[name] = config.Artifact(**raw[name])
     manifest = (folder / "manifests/registry.ollama.ai/library/tiny/latest").read_text()
-    keys = {"manifest": cache.manifest_key(cache.cache_key(config.Box(**raw), etags))}
+    box = config.Box(**raw)
+    key = manifests.cache_key(box.engine_version, box.model, box.quantize, etags)
+    keys = {"manifest": names.cache_manifest(key), "released": names.released(key)}
     for blob in (folder / "blobs").iterdir():
         kind = "model" if blob.stat().st_size > 1000 else "config"
-        keys[kind] = cache.blob_key(blob.name)
+        keys[kind] = names.cache_blob(blob.name)
         s3.upload_file(str(blob), BUCKET, keys[kind])
     s3.put_object(Bucket=BUCKET, Key=keys["manifest"], Body=manifest.encode())
+    s3.put_object(Bucket=BUCKET, Key=keys["released"], Body=manifests.digest(manifest.encode()))
     return keys
 
 
@@ -371,6 +375,12 @@ class Call:
         """Wait for its end: curl's exit status and what came back."""
         out, _ = self.process.communicate(timeout=seconds)
         return self.process.returncode, out
+
+
+def release(box: World) -> None:
+    """What an operator does once a first box has filled the cache: `fleetctl publish --built`."""
+    operator = Aws(box.aws.region, box.aws.environment())
+    built.release(operator, BUCKET, built.find(operator, BUCKET, box.settings))
 
 
 def wait(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS, story: Callable[[], str] = str) -> T:

@@ -66,13 +66,16 @@ def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
     together: bool,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(sequence, "_cdk", lambda *words: commands.append(words))
     monkeypatch.setattr(sequence.publish, "store_bucket", lambda *_: "store")
     monkeypatch.setattr(sequence.publish, "missing", lambda *_: [])
     monkeypatch.setattr(sequence.checks_roll, "require_clear", lambda _: None)
+    monkeypatch.setattr(sequence.built, "awaits_release", lambda *_: not together)
     sequence.deploy(settings, arguments)
+    assert ("fleetctl publish --built" in capsys.readouterr().out) is not together
     assert [words[0] for words in commands] == ["list", "deploy", "deploy"]
     assert commands[-1][3:] == (*(("--all", "--concurrency=4") if together else ("--all",)), *arguments)
 

@@ -216,7 +216,7 @@ def test_weights_that_do_not_fit_the_gpu_are_refused(settings: Settings, files: 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((), "publish: no file given; allowed: one or more of --engine, --gguf, --modelfile\n"),
+        ((), "publish: no file given; allowed: one or more of --engine, --gguf, --modelfile; or --built alone\n"),
         (
             ("--gguf", "nowhere.gguf"),
             "publish: nothing was uploaded\n  --gguf nowhere.gguf: no such file; a readable file is needed\n",
