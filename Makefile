@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -Eeuo pipefail -c
 .DEFAULT_GOAL := help
 VENV := .venv
-UV := 0.13.9
+UV := $(shell sed -nE 's/^uv==([0-9.]+).*/\1/p' requirements-uv.lock)
 export PATH := $(CURDIR)/$(VENV)/bin:$(CURDIR)/node_modules/.bin:$(PATH)
 export PYTHONPATH := $(CURDIR)
 # A machine that turns bytecode off would compile CDK's 20 MB of Python, moto's and ours in every process.
@@ -12,6 +12,8 @@ unexport PYTHONDONTWRITEBYTECODE
 export CDK_DISABLE_CLI_TELEMETRY := 1
 export CDK_DISABLE_VERSION_CHECK := 1
 
+# Every package is one that requirements.lock names by its hash, and none runs code of its own when it is installed.
+INSTALL := uv pip install -q --require-hashes --no-build -c requirements.lock
 DEPLOY := $(VENV)/.deploy-ready node_modules/.ready
 DEV := $(VENV)/.dev-ready node_modules/.ready
 ARGS :=
@@ -20,24 +22,29 @@ help: ## list the verbs
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 # --- set-up ---------------------------------------------------------------------------------------------------
-$(VENV)/.uv-ready:
+$(VENV)/.uv-ready: requirements-uv.lock
 	@echo "setting up Python packages ..."
 	test -x $(VENV)/bin/python || python3 -m venv $(VENV)
-	test "$$($(VENV)/bin/uv --version 2>/dev/null | cut -d' ' -f2)" = $(UV) || $(VENV)/bin/python -m pip install -q uv==$(UV)
+	test "$$($(VENV)/bin/uv --version 2>/dev/null | cut -d' ' -f2)" = $(UV) || \
+	  $(VENV)/bin/python -m pip install -q --require-hashes --only-binary :all: -r requirements-uv.lock
 	touch $@
 
-$(VENV)/.drill-ready: requirements-drill.txt constraints.txt pyproject.toml | $(VENV)/.uv-ready
-	uv pip install -q -c constraints.txt -r requirements-drill.txt
-	uv pip install -q --no-deps -e .
+$(VENV)/.drill-ready: requirements-drill.txt requirements.lock pyproject.toml | $(VENV)/.uv-ready
+	$(INSTALL) -r requirements-drill.txt
+	uv pip install -q --no-deps --no-index --no-build-isolation -e .
 	touch $@
 
 $(VENV)/.deploy-ready: requirements.txt $(VENV)/.drill-ready
-	uv pip install -q -c constraints.txt -r requirements.txt
+	$(INSTALL) -r requirements.txt
 	python -c "import app, fleet.cli"
 	touch $@
 
-$(VENV)/.dev-ready: requirements-dev.txt $(VENV)/.deploy-ready
-	uv pip install -q -c constraints.txt -r requirements-dev.txt
+$(VENV)/.review-ready: requirements-review.txt $(VENV)/.drill-ready
+	$(INSTALL) -r requirements-review.txt
+	touch $@
+
+$(VENV)/.dev-ready: requirements-dev.txt $(VENV)/.deploy-ready $(VENV)/.review-ready
+	$(INSTALL) -r requirements-dev.txt
 	python -c "import cdk_nag, cfnlint.api, moto.server"
 	touch $@
 
@@ -47,6 +54,8 @@ node_modules/.ready: package.json package-lock.json $(VENV)/.deploy-ready
 	touch $@
 
 setup: $(DEPLOY) ## install what a deploy needs
+
+setup-review: $(VENV)/.review-ready ## install what the review of a pull request needs, beside its credentials
 
 setup-dev: $(DEV) ## install what demo, test, review and bench need as well
 
@@ -141,8 +150,10 @@ mutants: $(DEV) ## change the watchdog's policy and actions in every place: its 
 bench-synth: $(DEV) ## cdk synth against an empty one-stack app, in pairs
 	@python -m tests.infra.bench
 
-constraints: ## pin what the requirements pull in
-	uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate requirements-dev.txt -o constraints.txt
+LOCK := uv pip compile -q --universal --python-version 3.11 --no-header --no-annotate --generate-hashes
+lock: | $(VENV)/.uv-ready ## pin what the requirements pull in, with the hash of every file
+	$(LOCK) requirements-dev.txt -o requirements.lock
+	echo uv==$(UV) | $(LOCK) - -o requirements-uv.lock
 
 # --- measures -------------------------------------------------------------------------------------------------
 bench: $(filter-out bench-policy,$(shell sed -nE 's/^(bench-[a-z]+):.*/\1/p' $(MAKEFILE_LIST))) ## every measure but the one that takes an hour

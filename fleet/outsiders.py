@@ -34,9 +34,9 @@ def plain(value: Any) -> Any:
     return value
 
 
-def code(text: Any) -> str:
+def code(text: Any, most: int = LINE_MOST) -> str:
     """A code span of Markdown, in a table's cell too: no link, mention, heading or HTML begins in it."""
-    return f"`{one_line(text).replace('`', chr(39)).replace('|', '¦') or ' '}`"
+    return f"`{one_line(text, most).replace('`', chr(39)).replace('|', '¦') or ' '}`"
 
 
 def _instead(char: str) -> str:

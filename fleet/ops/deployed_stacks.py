@@ -1,34 +1,71 @@
-"""What a review compares: the templates of a cloud assembly, and the stacks that stand. Reads only."""
+"""What a review compares: the templates of a cloud assembly, and the stacks that stand. Reads only.
+
+The assembly is a pull request's, so it is data of an outsider: files of that folder and no others, of the shape that
+CloudFormation takes, or it is refused.
+"""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from fleet import names
 from fleet.errors import UserError
 from fleet.ops.errors import MissingError
 from fleet.ops.review import Stack, Template, refers
 
+LOGICAL_ID = re.compile("[A-Za-z0-9]{1,255}")
+DEEPEST = 60  # levels of a template: the app's have fifteen
+
 
 def synthesized(assembly: Path) -> dict[str, Template]:
     """Templates by stack name from a cloud assembly (`cdk.out`)."""
-    manifest = assembly / "manifest.json"
     try:
-        artifacts = json.loads(manifest.read_text())["artifacts"]
+        artifacts = json.loads((assembly / "manifest.json").read_text(encoding="utf-8"))["artifacts"]
         return {
-            artifact.get("properties", {}).get("stackName", name): json.loads(
-                (assembly / artifact["properties"]["templateFile"]).read_text()
-            )
+            str(artifact["properties"].get("stackName", name)): _template(assembly, artifact["properties"])
             for name, artifact in artifacts.items()
             if artifact["type"] == "aws:cloudformation:stack"
         }
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{assembly}: not a cloud assembly ({error}); run `make synth` first") from None
 
 
-def observed(aws: Any, templates: Mapping[str, Template]) -> tuple[Stack, ...]:
-    """What is deployed beside what is proposed; `aws` is an `ops.aws.Aws`."""
-    return tuple(_observe(aws, name, proposed) for name, proposed in templates.items())
+def _template(assembly: Path, properties: Mapping[str, Any]) -> Template:
+    path = assembly / properties["templateFile"]
+    if path.parent != assembly or path.is_symlink():
+        raise ValueError(f"{path} is no file of its own")
+    template: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    _flat_enough(template, DEEPEST)
+    for kind in ("Resources", "Parameters"):
+        if not all(isinstance(body["Type"], str) for body in template.get(kind, {}).values()):
+            raise ValueError(f"{path}: {kind} without types")
+    for logical_id, body in template.get("Resources", {}).items():
+        shaped = all(isinstance(body.get(key, {}), dict) for key in ("Properties", "UpdatePolicy"))
+        if not shaped or not LOGICAL_ID.fullmatch(logical_id):
+            raise ValueError(f"{path}: {logical_id} is no resource")
+    return template
+
+
+def _flat_enough(value: Any, levels: int) -> None:
+    if not levels:
+        raise ValueError(f"nested in more than {DEEPEST} levels")
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _flat_enough(item, levels - 1)
+
+
+def observed(aws: Any, fleet: str, templates: Mapping[str, Template]) -> tuple[Stack, ...]:
+    """What is deployed beside what is proposed, room by room; `aws` is an `ops.aws.Aws`.
+
+    UserError for a stack of another name: it would be no part of this fleet, and the role may not read it.
+    """
+    rooms = [names.stack(fleet, room) for room in names.ROOMS]
+    if strange := sorted(templates.keys() - set(rooms)):
+        raise UserError(f"review: {', '.join(strange)}: no stack of fleet {fleet}; allowed: {', '.join(rooms)}")
+    return tuple(
+        _observe(aws, name, templates[name]) if name in templates else Stack(name, {}, left_out=True) for name in rooms
+    )
 
 
 def _observe(aws: Any, name: str, proposed: Template) -> Stack:
@@ -39,7 +76,7 @@ def _observe(aws: Any, name: str, proposed: Template) -> Stack:
         return Stack(name, proposed)
     # Those that a resource uses: CloudFormation resolves the CDK's bootstrap version too, which a reviewer may not
     # read, and GetParameters is refused as a whole.
-    used = [key for key in proposed.get("Parameters", {}) if refers(proposed["Resources"], key)]
+    used = [key for key in proposed.get("Parameters", {}) if refers(proposed.get("Resources"), key)]
     before = {p["ParameterKey"]: p for p in stack.get("Parameters", []) if p.get("ResolvedValue")}
     paths = {key: before[key]["ParameterValue"] for key in used if key in before}
     now = _values(aws, tuple(paths.values()))

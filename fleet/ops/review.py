@@ -10,8 +10,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
 
+from fleet.outsiders import code
+
 Template = Mapping[str, Any]
 MARKER = "<!-- fleet review -->"  # finds our own comment again
+# GitHub takes 65,536 characters: no list of names may push the answers out.
+COMMENT_MOST, LINE_MOST, LINES_MOST = 60_000, 400, 20
 
 GROUP = "AWS::AutoScaling::AutoScalingGroup"
 LAUNCH_TEMPLATE = "AWS::EC2::LaunchTemplate"
@@ -76,6 +80,7 @@ class Stack:
     deployed: Template | None = None
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     status: str = "CREATE_COMPLETE"
+    left_out: bool = False  # of the assembly: a deploy does not touch it
 
 
 @dataclass(frozen=True)
@@ -215,9 +220,11 @@ def _launch_first(stacks: tuple[Stack, ...]) -> bool | None:
 
 
 def _policy_is_launch_first(policy: Any) -> bool:
-    preferences = policy.get("AutoScalingInstanceRefresh", {}).get("Preferences", {})
-    minimum, maximum = preferences.get("MinHealthyPercentage", 0), preferences.get("MaxHealthyPercentage", 0)
-    return float(minimum) >= 100 and float(maximum) > 100
+    try:
+        preferences = policy["AutoScalingInstanceRefresh"]["Preferences"]
+        return float(preferences["MinHealthyPercentage"]) >= 100 and float(preferences["MaxHealthyPercentage"]) > 100
+    except (KeyError, TypeError, ValueError):
+        return False
 
 
 def _destructive(changes: tuple[Change, ...]) -> Iterator[str]:
@@ -226,7 +233,7 @@ def _destructive(changes: tuple[Change, ...]) -> Iterator[str]:
             case Action.REPLACE | Action.MAY_REPLACE | Action.REMOVE:
                 loss = f": loses {_LOSS[change.type]}" if change.type in _LOSS else ""
                 why = f" ({', '.join(change.properties)})" if change.properties else ""
-                yield f"{change.name} ({change.type}) is {change.action.value}{why}{loss}".replace(
+                yield f"{change.name} ({change.type}) is {change.action.value}{loss}{why}".replace(
                     "is may be", "may be"
                 )
             case Action.ADD | Action.UPDATE | Action.FORGET:
@@ -237,6 +244,8 @@ def _destructive(changes: tuple[Change, ...]) -> Iterator[str]:
 
 def _notes(stacks: tuple[Stack, ...]) -> Iterator[str]:
     for stack in stacks:
+        if stack.left_out:
+            yield f"{stack.name} is not synthesized: a deploy of all stacks leaves it as it stands"
         if stack.status.endswith("_IN_PROGRESS"):
             yield f"{stack.name} is {stack.status}: a deploy is under way, this comparison may be of half of it"
         elif "FAILED" in stack.status:
@@ -249,25 +258,32 @@ def _notes(stacks: tuple[Stack, ...]) -> Iterator[str]:
 
 
 def markdown(result: Review) -> str:
-    """The comment of a pull request: three answers first, the list after."""
+    """The comment of a pull request: three answers first, the list after. What the templates name stands as code."""
     lines = [MARKER, "### What a deploy of this change does", ""]
     if not result.changes and not result.rolls:
         lines += ["**Nothing**: the deployed stacks are what this change synthesizes.", ""]
-    lines += [f"- **Rolls boxes:** {_roll_answer(result)}", *[f"  - {why}" for why in result.rolls]]
+    lines += [f"- **Rolls boxes:** {_roll_answer(result)}", *_told(result.rolls)]
     lines += [
         f"- **Destructive:** {'yes' if result.destructive else 'no'}",
-        *[f"  - {what}" for what in result.destructive],
+        *_told(result.destructive),
     ]
-    opened = f"yes, read them: {', '.join(result.permissions)}" if result.permissions else "no"
-    lines += [f"- **Permissions or network openings change:** {opened}"]
-    lines += [f"- **Note:** {note}" for note in result.notes]
+    opened = "yes, read them:" if result.permissions else "no"
+    lines += [f"- **Permissions or network openings change:** {opened}", *_told(result.permissions)]
+    lines += ["- **Notes:**", *_told(result.notes)] if result.notes else []
     if result.changes:
         lines += ["", "| stack | resource | type | what | properties |", "|---|---|---|---|---|"]
         lines += [
-            f"| {c.stack} | {c.logical_id} | {c.type} | {c.action.value} | {', '.join(c.properties) or ' '} |"
+            f"| {code(c.stack)} | {code(c.logical_id)} | {code(c.type)} | {c.action.value} | "
+            f"{code(', '.join(c.properties), LINE_MOST) if c.properties else ' '} |"
             for c in result.changes
         ]
-    return "\n".join(lines) + "\n"
+    text = "\n".join(lines) + "\n"
+    return text if len(text) <= COMMENT_MOST else text[: text.rindex("\n", 0, COMMENT_MOST)] + "\n\nand more\n"
+
+
+def _told(lines: tuple[str, ...]) -> list[str]:
+    more = [f"  - and {len(lines) - LINES_MOST} more"] if len(lines) > LINES_MOST else []
+    return [*(f"  - {code(line, LINE_MOST)}" for line in lines[:LINES_MOST]), *more]
 
 
 def _roll_answer(result: Review) -> str:

@@ -184,7 +184,9 @@ def review_command(operator: Operator, assembly: Path, out: Path | None, as_json
         review,
     )  # loads CloudFormation's schemas: seconds that no other command should pay
 
-    result = review.review(deployed_stacks.observed(operator.aws, deployed_stacks.synthesized(assembly)))
+    result = review.review(
+        deployed_stacks.observed(operator.aws, operator.settings.fleet_name, deployed_stacks.synthesized(assembly))
+    )
     text = review.markdown(result)
     if out is not None:
         out.write_text(text, encoding="utf-8")

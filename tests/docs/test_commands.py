@@ -49,7 +49,7 @@ NOT_MADE = {
     "bench-drills": "a measure",
     "bench-policy": "a measure of hours",
     "bench-watchdog": "a measure",
-    "constraints": "asks the package index",
+    "lock": "asks the package index",
     "help": "prints the Makefile",
     "setup": "has run before any test can",
     "test": "this",

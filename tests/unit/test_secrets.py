@@ -7,6 +7,7 @@ from detect_secrets import SecretsCollection
 from detect_secrets.settings import default_settings
 
 ROOT = Path(__file__).parents[2]
+HASHES = ("package-lock.json", "requirements.lock", "requirements-uv.lock")  # of public packages
 
 
 def scan(paths: list[str], root: Path) -> list[str]:
@@ -23,7 +24,7 @@ def test_no_file_holds_a_secret() -> None:
         "\n"
     )
     assert len(tracked) > 100
-    assert scan([path for path in tracked if path and path != "package-lock.json"], ROOT) == []
+    assert scan([path for path in tracked if path and path not in HASHES], ROOT) == []
 
 
 def test_the_scan_finds_a_planted_key(tmp_path: Path) -> None:
