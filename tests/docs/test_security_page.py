@@ -8,6 +8,7 @@ PAGE = ROOT / "docs" / "security.md"
 ATTACKERS = [
     "caller",
     "gateway's caller",
+    "other account",
     "box",
     "engine",
     "watchdog role",
