@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from fleet.settings import Settings
-from lambdas.watchdog import mail
+from lambdas.watchdog import mail, suspension
 from lambdas.watchdog.cloud import Cloud, CloudError, GoneError, RefreshActiveError
 from lambdas.watchdog.decision import Action, Decision
 from lambdas.watchdog.state import MOVES_LEVERS, RESUMES_LAUNCH, Kind, State
@@ -71,6 +71,8 @@ def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: S
             _unless_gone(cloud.end_box, surplus.id)
     if kind is Kind.BOOT_LOOP and "Launch" not in group.suspended:
         cloud.suspend("Launch")
+    for process in suspension.by_aws(group) if kind is Kind.UNSUSPENDED else ():
+        cloud.resume(process)
     if kind in RESUMES_LAUNCH and "Launch" in group.suspended:
         cloud.resume("Launch")
     return state
@@ -82,7 +84,7 @@ def _flip(state: State, kind: Kind, world: World, cloud: Cloud, settings: Settin
     try:
         cloud.flip(group, state.expected_lever, send_template=send_template)
     except RefreshActiveError:
-        due = kind is Kind.FAILOVER and world.capped(settings, now)
+        due = kind in {Kind.FAILOVER, Kind.REPAIRED} and world.capped(settings, now) and not world.healthy
         if not due and not _roll_to_end(state, cloud):
             raise
         _unless_gone(cloud.cancel_refresh)

@@ -18,6 +18,7 @@ class Action(StrEnum):
     SKIPPED = "skipped"  # a failover that a guard holds back; the scan tries again
     REFUSED = "refused"  # something else that a rule holds back
     TRANSITION = "transition"  # `Decision.state` says which
+    FORGOT = "forgot"  # what the state of an earlier fleet would have begun
     FINISH = "finish"  # the transition that an earlier invocation began
     REFRESH = "refresh"  # the re-arm's roll, once the lever is down
     PROBE = "probe"
@@ -45,8 +46,13 @@ class Decision:
 
     @property
     def leads_on(self) -> bool:
-        """Whether the same invocation looks and decides again: after a finish, and after the re-arm's flip."""
-        return self.action is Action.FINISH or self.kind is Kind.REARM
+        """Whether the same invocation looks and decides again: after what only comes first, and the re-arm's flip."""
+        return self.comes_first or self.kind is Kind.REARM
+
+    @property
+    def comes_first(self) -> bool:
+        """Whether the signal's own decision is still to be made."""
+        return self.action in {Action.FORGOT, Action.FINISH} or self.kind in {Kind.UNSUSPENDED, Kind.SUSPENDED}
 
     @property
     def name(self) -> str:

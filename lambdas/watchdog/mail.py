@@ -74,6 +74,23 @@ TEXTS = {
         "Lever parameter or group did not show what the watchdog's state expects; it set them right.",
         "If somebody changed them on purpose: use fleetctl pin or arm instead.",
     ),
+    Kind.REPAIR_WAITS: Text(
+        "purchase lever disagrees, its repair waits for a deploy",
+        "Lever parameter or group does not show what the watchdog's state expects while a deploy or a refresh is under "
+        "way. A box serves, so the watchdog waits for its end; if nothing serves, no longer than the skip cap.",
+        "Look at the deploy: does it hang? Its end is enough; the next scan then repairs the lever.",
+    ),
+    Kind.UNSUSPENDED: Text(
+        "AWS had suspended launching, resumed",
+        "Launches had failed for so long that AWS suspended the group itself. It was resumed and tries again.",
+        "If it comes again, each wait is longer. Look at why launches fail: quota, image, pools, zones.",
+    ),
+    Kind.SUSPENDED: Text(
+        "a process of the group is suspended",
+        "Somebody suspended a process of the Auto Scaling group. The watchdog leaves it suspended; "
+        "with Launch suspended nothing is launched, on-demand neither.",
+        "fleetctl resume lets the group launch again; the page names the call for any other process.",
+    ),
     Kind.BOOT_LOOP: Text(
         "boots keep failing, launching is suspended",
         "One launch after another was abandoned before it served. Launch is suspended, to stop paying for boots.",

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from fleet import names
 from fleet.settings import Settings
-from lambdas.watchdog import bridge, rearm
+from lambdas.watchdog import bridge, rearm, suspension
 from lambdas.watchdog.cloud import Alarm
 from lambdas.watchdog.decision import Action, Decision, recorded, seconds, transition
 from lambdas.watchdog.signals import Signal, Wake
@@ -23,6 +23,10 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
     """One decision, at a whole second; `state` is None only for a signal that is ignored."""
     if state is None:
         return Decision(Action.IGNORED, signal.detail)
+    if world.group and (kept := state.of_group(world.group.created_at)) != state:
+        return Decision(
+            Action.FORGOT, f"dropped what is older than the group of {world.group.created_at:%d %b %H:%M}", state=kept
+        )
     return _ending_held(_decide_known(signal, world, state, settings, now), signal, world, state, settings, now)
 
 
@@ -123,7 +127,9 @@ def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Dec
     new = replace(state, mode=Mode.FAILOVER, since=now, failovers=history, cooldown_from=now)
     new = replace(new, streak=0, rearm_from=None, dry_at=None)
     why = f"no healthy target, alarm lit for {seconds(now - world.alarm.since)} s"
-    return transition(new, Kind.FAILOVER, now, why + (", during a re-arm" if state.rearm_from else ""))
+    why += ", during a re-arm" if state.rearm_from else ""
+    why += "; Launch is suspended" if "Launch" in world.seen_group.suspended else ""
+    return transition(new, Kind.FAILOVER, now, why)
 
 
 def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
@@ -177,7 +183,13 @@ def _instead(signal: Signal, world: World, state: State, settings: Settings, now
 
 
 def _scan(world: World, state: State, settings: Settings, now: datetime) -> Decision:
-    decision = _scan_mode(world, state, settings, now)
+    noted = suspension.seen(world.seen_group, state, now) if state.mode is not Mode.PINNED else state
+    if noted.repair_waits_since and world.agrees(noted.expected_lever):
+        noted = replace(noted, repair_waits_since=None)
+    due = suspension.step(world.seen_group, noted, now) if state.mode is not Mode.PINNED else None
+    decision = due or _scan_mode(world, noted, settings, now)
+    if noted != state:
+        decision = replace(decision, state=decision.state or noted)
     suspend = "AZRebalance" not in world.seen_group.suspended
     missing = NO_ALARM if world.alarm is None and state.mode is not Mode.PINNED else ""
     return replace(decision, suspend_rebalance=suspend, problem=missing) if suspend or missing else decision
@@ -185,21 +197,32 @@ def _scan(world: World, state: State, settings: Settings, now: datetime) -> Deci
 
 def _scan_mode(world: World, state: State, settings: Settings, now: datetime) -> Decision:
     if state.mode is Mode.PINNED:
-        return Decision(Action.NOTHING, names.LINE_PINNED, "" if world.agrees(100) else _disagreement(world, state))
+        wrong = ["" if world.agrees(100) else _disagreement(world, state), suspension.words(world.seen_group)]
+        return Decision(Action.NOTHING, names.LINE_PINNED, "; ".join(filter(None, wrong)))
     failover = _alarm(world, state, settings, now) if world.lit and state.armed else None
     standing = [step for step in (failover, rearm.advance(world, state, settings, now)) if step]
     for step in standing:
         if step.action not in {Action.SKIPPED, Action.NOTHING}:
             return step
     if not world.agrees(state.expected_lever):
-        if busy := world.busy(ours=state.refresh_id):
-            return Decision(Action.REFUSED, f"{_disagreement(world, state)}; repaired later: {busy}")
-        return transition(state, Kind.REPAIRED, now, _disagreement(world, state))
+        return _repair(world, state, settings, now)
     if standing:
         return standing[0]
     if state.armed:
         return Decision(Action.NOTHING, f"{state.mode}; nothing to do")
     return rearm.begin(world, state, settings, now)
+
+
+def _repair(world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    """The levers as the state expects them. A deploy is waited for while a box serves, else up to the skip cap."""
+    why, busy = _disagreement(world, state), world.busy(ours=state.refresh_id)
+    if busy and world.capped(settings, now) and not world.healthy:
+        why, busy = f"{why}; nothing serves, {busy}", ""
+    if not busy:
+        return transition(replace(state, repair_waits_since=None), Kind.REPAIRED, now, why)
+    if world.unread or not world.healthy or state.repair_waits_since:
+        return Decision(Action.REFUSED, f"{why}; repaired later: {busy}")
+    return transition(replace(state, repair_waits_since=now), Kind.REPAIR_WAITS, now, f"{why}; {busy}")
 
 
 # --- events of the group ----------------------------------------------------------------------------------------
@@ -212,6 +235,7 @@ def _launched(signal: Signal, world: World, state: State, settings: Settings, no
         launched_at=max(state.launched_at or at, at),
         abandoned=tuple((box, when) for box, when in state.abandoned if when > at),
         dry_at=None if state.dry_at and state.dry_at <= at else state.dry_at,
+        resumed=0,
     )
     step = rearm.advance(world, new, settings, now) or recorded(signal)
     return step if step.state or new == state else replace(step, state=new)
@@ -239,7 +263,9 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
         if new == state:
             return noted
         if len(new.abandoned) >= limit and "Launch" not in group.suspended:
-            return transition(new, Kind.BOOT_LOOP, now, f"{limit} launches running were abandoned")
+            return transition(
+                replace(new, suspended_at=now), Kind.BOOT_LOOP, now, f"{limit} launches running were abandoned"
+            )
         return replace(noted, state=new)
     ours = signal.began and (state.since is None or signal.began > state.since)  # event times are cut to seconds
     short = len(world.alive) < group.desired and group.on_demand_percentage == 100 == state.expected_lever

@@ -30,7 +30,7 @@ class Trace:
 
         There is no `world` where nothing was decided on: one that was read halfway would pass for an empty one.
         """
-        main = next((d for d in self.decisions if d.action is not Action.FINISH), None)
+        main = next((d for d in self.decisions if not d.comes_first), None)
         main = main or (self.decisions[-1] if self.decisions else Decision(Action.NOTHING, "no decision"))
         also = [f"{d.name}: {d.reason}" for d in self.decisions if d is not main]
         signal = {

@@ -17,7 +17,7 @@ VERSION = 1
 LIMIT_BYTES = 4096  # of a standard SSM parameter
 WHY_BYTES = 120  # of a transition's reason, which may quote an operator
 DOUBLED = str.maketrans('"\\', "'/")  # what JSON would write as two
-OWED_MAILS = 5  # while SNS is down; past it the oldest is dropped, its decision record remains
+OWED_MAILS = 4  # while SNS is down; past it the oldest is dropped, its decision record remains
 REMEMBERED_NOTICES = 20  # boxes with two minutes to live: as many as a boot loop may count
 HOURS_OF_A_DAY = 24
 
@@ -45,14 +45,19 @@ class Kind(StrEnum):
     PINNED = "pinned"
     ARMED = "armed"
     RESUMED = "resumed"
+    UNSUSPENDED = "unsuspended"
+    SUSPENDED = "suspended"
     REPAIRED = "repaired"
+    REPAIR_WAITS = "repair-waits"
     BOOT_LOOP = "boot-loop"
     DRY = "on-demand-dry"
     BRIDGED = "bridged"
     LIMITED = "on-demand-limit"
 
 
-MOVES_LEVERS = frozenset(Kind) - {Kind.BOOT_LOOP, Kind.DRY, Kind.RESUMED}
+MOVES_LEVERS = frozenset(Kind) - {
+    Kind.BOOT_LOOP, Kind.DRY, Kind.RESUMED, Kind.UNSUSPENDED, Kind.SUSPENDED, Kind.REPAIR_WAITS,
+}  # fmt: skip
 RESUMES_LAUNCH = {Kind.ARMED, Kind.RESUMED}
 
 
@@ -97,6 +102,9 @@ class State:
     evidence: Evidence = Evidence()
     metered_at: datetime | None = None  # on-demand hours are counted up to here; only where the day has a limit
     metered_seconds: int = 0  # of that day
+    repair_waits_since: datetime | None = None  # for a deploy, while a box serves: mailed then
+    suspended_at: datetime | None = None  # a suspension of ours or of others: mailed then; of AWS: seen first
+    resumed: int = 0  # suspensions of AWS that were resumed since a box last came into service
     unfinished: Transition | None = None
     owed: tuple[Transition, ...] = ()  # mails
 
@@ -117,6 +125,28 @@ class State:
             seen = replace(seen, noticed=(*seen.noticed, box)[-REMEMBERED_NOTICES:])
         abandoned = tuple((other, at) for other, at in self.abandoned if other != box)
         return replace(self, evidence=seen, abandoned=abandoned)
+
+    def of_group(self, created_at: datetime) -> Self:
+        """This state less what an earlier group began: the parameter outlives a fleet. Mode and history stay."""
+
+        def ours(at: datetime | None) -> datetime | None:
+            return at if at and at >= created_at else None
+
+        rearm_from = ours(self.rearm_from)
+        return replace(
+            self,
+            rearm_from=rearm_from,
+            refresh_id=self.refresh_id if rearm_from or not self.rearm_from else None,
+            launched_at=ours(self.launched_at),
+            abandoned=tuple((box, at) for box, at in self.abandoned if ours(at)),
+            dry_at=ours(self.dry_at),
+            repair_waits_since=ours(self.repair_waits_since),
+            suspended_at=ours(self.suspended_at),
+            evidence=replace(
+                self.evidence, drought_at=ours(self.evidence.drought_at), warned_at=ours(self.evidence.warned_at)
+            ),
+            unfinished=self.unfinished if self.unfinished and ours(self.unfinished.at) else None,
+        )
 
     def recent_failovers(self, settings: Settings, now: datetime) -> tuple[datetime, ...]:
         """Those that the valve counts."""
@@ -166,6 +196,9 @@ class State:
             "launched_at": _text(self.launched_at),
             "abandoned": {box: _text(at) for box, at in self.abandoned},
             "dry_at": _text(self.dry_at),
+            "repair_waits_since": _text(self.repair_waits_since),
+            "suspended_at": _text(self.suspended_at),
+            "resumed": self.resumed,
             "evidence": _plain(self.evidence),
             "metered_at": _text(self.metered_at),
             "metered_seconds": self.metered_seconds,
@@ -198,6 +231,7 @@ def _read(text: str) -> State:
             refresh_id=raw.pop("refresh_id", None),
             evidence=_evidence(raw.pop("evidence", {})),
             metered_seconds=int(raw.pop("metered_seconds", 0)),
+            resumed=int(raw.pop("resumed", 0)),
             abandoned=tuple((box, _time(at)) for box, at in raw.pop("abandoned", {}).items()),
             unfinished=_transition(unfinished) if (unfinished := raw.pop("unfinished", None)) else None,
             owed=tuple(map(_transition, raw.pop("owed", ()))),

@@ -28,7 +28,10 @@ from tests.embedded_fleet import (
 )
 from tests.watchdog.still_cloud import group_event
 
-OWN = {"failovers", "cooldown_from", "since", "scored_at", "rearm_from", "launched_at", "refresh_id", "abandoned"}
+OWN = {
+    *("failovers", "cooldown_from", "since", "scored_at", "rearm_from", "launched_at", "refresh_id", "abandoned"),
+    "suspended_at",
+}
 
 JUST_AFTER_THE_ALARM = 7260 + 12 * 60 + 300 + 3  # the notice at 2 h, whole periods, the lag, the event's way
 REARMED_BY_NOW = 1200  # a boot of 317 s, the warm-up, the old box's way out
@@ -141,6 +144,7 @@ def test_boot_loop_writes_the_same_in_the_simulated_and_the_embedded_cloud(live:
     resumed = simulated.wrote(by=301)
 
     now = datetime.now(UTC)
+    live.age_group(86400)
     put_state(live, _four_abandoned(now))
     assert act(live, group_event("launch-abandoned", at=now))["action"] == "boot-loop"
     assert (stopped["launches"], stopped["lever"], stopped["state keys"]["abandoned"]) == (False, "0", 5)

@@ -52,6 +52,14 @@ def times(log: list[Event], kind: str) -> list[float]:
     return [event.at.timestamp() - START for event in log if event.kind == kind]
 
 
+def subjects(log: list[Event]) -> list[str]:
+    return [event.fields["subject"] for event in log if event.kind == "mail"]
+
+
+def told_states(log: list[Event]) -> list[str]:
+    return [event.fields["state"] for event in log if event.kind == "alarm"]
+
+
 # --- over time -------------------------------------------------------------------------------------------------
 
 
@@ -92,6 +100,42 @@ def test_after_a_roll_back_mode_and_lever_agree_within_one_scan(
     assert json.loads(text or "")["mode"] == mode
     assert (cloud.group().on_demand_percentage, lever) == (WATCHDOG_STATE[mode], str(WATCHDOG_STATE[mode]))
     assert sum("repaired" in str(event.fields.get("subject")) for event in log if event.kind == "mail") == 1
+
+
+def test_a_failover_that_a_hanging_roll_back_undoes_is_repaired_past_the_skip_cap_and_serves(
+    settings: Settings,
+) -> None:
+    """A drought, a failover; a deploy begins, fails and rolls back to the percentage of before, for hours."""
+    cloud, log = simulated(settings, (HOUR, 0), hours=12)
+    cloud.clock.at(START + HOUR, cloud.ec2.notice, next(iter(cloud.ec2.running.values())))
+    cloud.run(until=START + HOUR + 1500)
+    assert cloud.group().on_demand_percentage == 100
+    (box,) = (box.id for box in cloud.group().boxes)
+    cloud.deploying_until = START + 12 * HOUR
+    cloud.flip(cloud.group(), 0, send_template=True)
+    cloud.autoscaling.start_refresh(has_desired_configuration=True)
+    cloud.ec2.end(cloud.ec2.running[box], "its boot failed with the new template")
+    cloud.run(until=START + 4 * HOUR)
+    repaired = [at for at, event in zip(times(log, "mail"), subjects(log), strict=True) if "repaired" in event]
+    alarms = zip(times(log, "alarm"), told_states(log), strict=True)
+    lit = max(at for at, state in alarms if state == "ALARM" and at < repaired[0])
+    assert 0 <= repaired[0] - (lit + settings.watchdog.skip_cap_seconds) <= settings.scan_seconds
+    assert cloud.refreshes()[0].status == "Cancelled"
+    assert cloud.group().on_demand_percentage == 100
+    assert cloud.balancer.healthy == 1
+
+
+def test_a_roll_back_that_hangs_while_a_box_serves_is_waited_for_with_one_mail(settings: Settings) -> None:
+    cloud, log = simulated(settings, mode="on-demand-failover", hours=8)
+    cloud.run(until=START + HOUR)
+    cloud.deploying_until = START + 4 * HOUR
+    cloud.autoscaling.suspend("Launch")  # so that the group, too, leaves the box that serves
+    cloud.flip(cloud.group(), 0, send_template=True)
+    cloud.run(until=START + 3.9 * HOUR)
+    assert cloud.group().on_demand_percentage == 0
+    assert sum("repair waits" in subject for subject in subjects(log)) == 1
+    cloud.run(until=START + 5 * HOUR)
+    assert cloud.group().on_demand_percentage == 100
 
 
 def test_after_a_roll_back_of_a_pinned_fleet_the_scan_reports_and_changes_nothing(settings: Settings) -> None:

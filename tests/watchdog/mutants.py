@@ -37,6 +37,7 @@ ROOT = Path(__file__).parents[2]
 MODULES = [
     "lambdas.watchdog.policy",
     "lambdas.watchdog.rearm",
+    "lambdas.watchdog.suspension",
     "lambdas.watchdog.bridge",
     "lambdas.watchdog.decision",
     "lambdas.watchdog.act",
@@ -45,7 +46,7 @@ MODULES = [
 ]
 # In two rounds: the second costs more, and few mutants live to see it.
 ROUNDS = [
-    ["alarm", "scan", "rearm", "group_events", "held", "operators", "record", "bridge"],
+    ["alarm", "scan", "rearm", "group_events", "held", "suspension", "operators", "record", "bridge"],
     ["faults", "state", "mail", "histories"],
 ]
 CAUGHT, SURVIVED = 0, 1

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from fleet import names
-from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh, ThrottledError
+from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh, RefreshActiveError, ThrottledError
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.record import Record
-from lambdas.watchdog.state import Kind, Mode, State
-from tests.watchdog.still_cloud import NOW, StillCloud, ago, event, wake
+from lambdas.watchdog.state import Evidence, Kind, Mode, State
+from tests.watchdog.still_cloud import EMPTY, NOW, StillCloud, ago, event, wake
 
 GOOD = {"use2-az1": 3, "use2-az3": 9}  # the group stands in az1 and az2
 DEPLOY_REFRESH = Refresh("r-deploy", "InProgress", ago(60), like_ours=False)
@@ -428,3 +428,113 @@ def test_scores_are_asked_once_where_something_unfinished_comes_first() -> None:
     cloud.set_state(cloud.parsed.begin(Kind.REPAIRED, ago(60), "half done"))
     wake(cloud, "scan")
     assert cloud.calls.count("scores") == 1
+
+
+# --- a repair that a deploy holds up ------------------------------------------------------------------------------
+
+
+def undone(*, lit: float | None, serves: bool) -> StillCloud:
+    """A roll-back, which may take hours, has put the percentage of before the failover back."""
+    cloud = StillCloud.on_demand()
+    cloud.deploying = True
+    cloud.live_group = replace(cloud.live_group, on_demand_percentage=0)
+    cloud.refreshed = (DEPLOY_REFRESH,)
+    cloud.health = cloud.health if serves else {}
+    cloud.live_alarm = Alarm("OK" if lit is None else "ALARM", ago(lit or 9000))
+
+    def blocked(call: str, number: int) -> None:
+        if call == "flip 100" and cloud.refreshed[0].active:
+            raise RefreshActiveError("An active instance refresh with a desired configuration exists")
+
+    cloud.before = blocked
+    return cloud
+
+
+@pytest.mark.parametrize(("lit", "repaired"), [(1799, False), (1800, True)])
+def test_flip_that_a_roll_back_undid_is_repaired_at_the_skip_cap_where_nothing_serves(lit: int, repaired: bool) -> None:
+    cloud = undone(lit=lit, serves=False)
+    record = wake(cloud, "scan")
+    assert (cloud.live_group.on_demand_percentage == 100) is repaired
+    assert (cloud.refreshed[0].status == "Cancelled") is repaired
+    assert "parameter 100, group 0: on-demand-failover expects 100" in record["reason"]
+    assert ("repaired later" in record["reason"]) is not repaired
+    assert [subject for subject, _ in cloud.mails] == (["[llm] purchase lever repaired"] if repaired else [])
+    if repaired:
+        assert record["reason"].endswith("; nothing serves, a deploy is in progress")
+        assert cloud.templates_sent == [False, False]
+
+
+@pytest.mark.parametrize("lit", [None, 1900])
+def test_while_something_serves_the_repair_waits_for_the_deploy_with_one_mail(lit: float | None) -> None:
+    cloud = undone(lit=lit, serves=True)
+    for _ in range(3):
+        wake(cloud, "scan")
+    assert (cloud.live_group.on_demand_percentage, cloud.refreshed[0].active) == (0, True)
+    subject = "[llm] purchase lever disagrees, its repair waits for a deploy"
+    assert [told for told, _ in cloud.mails] == [subject]
+    assert "expects 100; a deploy is in progress" in cloud.mails[0][1]
+    assert cloud.parsed.repair_waits_since == NOW
+    cloud.deploying, cloud.refreshed = False, (replace(DEPLOY_REFRESH, status="Cancelled"),)
+    assert wake(cloud, "scan")["action"] == "repaired"
+    assert cloud.parsed.repair_waits_since is None
+
+
+def test_repair_that_a_deploy_brings_about_itself_ends_the_wait() -> None:
+    cloud = undone(lit=None, serves=True)
+    wake(cloud, "scan")
+    cloud.deploying, cloud.live_group = False, replace(cloud.live_group, on_demand_percentage=100)
+    wake(cloud, "scan")
+    assert (cloud.parsed.repair_waits_since, len(cloud.mails)) == (None, 1)
+
+
+def test_repair_that_waits_is_not_mailed_where_deploys_cannot_be_read() -> None:
+    cloud = undone(lit=None, serves=True)
+
+    def denied(call: str, number: int) -> None:
+        if call == "stack_in_progress":
+            raise CloudError("DescribeStacks: AccessDenied")
+
+    cloud.before = denied
+    with pytest.raises(CloudError):
+        wake(cloud, "scan")
+    assert (cloud.mails, cloud.parsed.repair_waits_since) == ([], None)
+
+
+def test_refresh_in_the_way_of_a_repair_is_not_cancelled_while_something_serves() -> None:
+    cloud = undone(lit=1900, serves=True)
+    cloud.deploying = False
+    cloud.set_state(cloud.parsed.begin(Kind.REPAIRED, ago(60), "half done"))
+    with pytest.raises(RefreshActiveError):
+        wake(cloud, "alarm-ok")
+    assert cloud.refreshed[0].active
+
+
+# --- a state that outlived its fleet ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("age", "kept"), [(0, True), (1, False)])
+def test_state_of_an_earlier_fleet_drags_nothing_that_it_began_into_a_new_one(age: int, kept: bool) -> None:
+    group = replace(EMPTY, created_at=ago(2000), suspended={"AZRebalance": "", "Launch": "User suspended"})
+    at = ago(2000 + age)
+    began = State(
+        Mode.FAILOVER, since=at, failovers=(at,), cooldown_from=at, rearm_from=at, refresh_id="r-1", launched_at=at,
+        abandoned=(("i-0x", at),), dry_at=at, repair_waits_since=at, suspended_at=at,
+        evidence=Evidence(drought_at=at, warned_at=at, calm_seconds=60),
+    ).begin(Kind.REPAIRED, at, "half done")  # fmt: skip
+    cloud = StillCloud(state=began.dumps(), live_group=group, live_alarm=Alarm("OK", ago(60)))
+    assert began.of_group(group.created_at) == (
+        began if kept else State(
+            Mode.FAILOVER, since=at, failovers=(at,), cooldown_from=at, owed=began.owed,
+            evidence=Evidence(calm_seconds=60),
+        )
+    )  # fmt: skip
+    record = wake(cloud, "resume")
+    said = "forgot: dropped what is older than the group of 22 Jul 00:02"
+    assert (said in record.get("also", [])) is not kept
+    assert (cloud.parsed.rearm_from, cloud.parsed.refresh_id) == ((at, "r-1") if kept else (None, None))
+    assert cloud.parsed.failovers == (at,)
+
+
+def test_roll_of_no_rearm_is_not_forgotten_with_it() -> None:
+    state = State(Mode.ARMED, refresh_id="r-1")
+    assert state.of_group(NOW) == state

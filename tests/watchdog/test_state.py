@@ -35,6 +35,9 @@ def states(draw: Any) -> State:
         launched_at=draw(maybe),
         abandoned=tuple(draw(st.dictionaries(boxes, times, max_size=20)).items()),
         dry_at=draw(maybe),
+        repair_waits_since=draw(maybe),
+        suspended_at=draw(maybe),
+        resumed=draw(st.integers(0, 99)),
     )
     for kind, at, why in draw(st.lists(st.tuples(st.sampled_from(Kind), times, whys), max_size=9)):
         state = state.begin(kind, at, why)
@@ -53,7 +56,7 @@ def test_largest_state_fits() -> None:
     seen = Evidence(AT, boxes, 86400, ("use2-az1",) * 6, 86400, boxes[0], AT, 100)
     full = State(
         Mode.FAILOVER, AT, (AT,) * 41, AT, 10, AT, AT, "00000000-0000-0000-0000-000000000000", AT,
-        tuple((box, AT) for box in boxes), AT, seen, AT, 86400,
+        tuple((box, AT) for box in boxes), AT, seen, AT, 86400, AT, AT, 99,
     )  # fmt: skip
     for _ in range(20):
         full = full.begin(Kind.LIMITED, AT, '"' * 1000)  # what JSON escapes doubles
