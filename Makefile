@@ -131,6 +131,9 @@ bench-walk: $(DEV) ## seconds of every line of a newcomer's path: clone, demo, e
 bench-gateway: $(DEV) ## what the gateway adds to a direct call, beside LiteLLM's proxy; 1,000 streams; 1,000 callers who leave
 	@python -m tests.gateway.bench
 
+bench-receipts: $(DEV) ## 1,000 drawn lives, each exported, replayed and held against itself
+	@python -m tests.drills.lives
+
 bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (an hour; ARGS=--resume goes on)
 	python -m fleet.drills.bounds $(ARGS)
 

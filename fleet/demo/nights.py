@@ -4,7 +4,8 @@ import json
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+
+from fleet.receipts import Receipt, parsed
 
 HISTORIES = Path(__file__).parent.parent / "drills" / "histories"
 
@@ -38,8 +39,8 @@ def short_night() -> ShortNight:
     alarm = _alarm(raw, "ALARM")
     return ShortNight(
         gone=_market(raw, "no_healthy_target_from"),
-        launched=alarm - timedelta(minutes=raw["outcome"]["instance_age_at_alarm_minutes"]),
-        serving=datetime.fromisoformat(raw["outcome"]["healthy_target_about"]),
+        launched=alarm - timedelta(minutes=raw.outcome["instance_age_at_alarm_minutes"]),
+        serving=datetime.fromisoformat(raw.outcome["healthy_target_about"]),
         alarm=alarm,
         ok=_alarm(raw, "OK"),
     )
@@ -49,28 +50,28 @@ def drought() -> Drought:
     """The second reclaim of the first history."""
     raw = _read("2026-07-21-four-reclaims-in-48-hours")
     alarm = _alarm(raw, "ALARM")
-    failover = datetime.fromisoformat(raw["outcome"]["failovers"][0])
+    failover = datetime.fromisoformat(raw.outcome["failovers"][0])
     gone = _market(raw, "refuses_from")
-    serving = gone + timedelta(minutes=raw["outcome"]["degraded_minutes_per_drought"])
+    serving = gone + timedelta(minutes=raw.outcome["degraded_minutes_per_drought"])
     other = short_night()
     return Drought(
         gone=gone,
         alarm=alarm,
         failover=failover,
-        launched=alarm + timedelta(seconds=raw["outcome"]["on_demand_launch_after_alarm_seconds"][0]),
+        launched=alarm + timedelta(seconds=raw.outcome["on_demand_launch_after_alarm_seconds"][0]),
         serving=serving,
         ok=serving + (other.ok - other.serving),  # not recorded: as long after serving as on the other night
     )
 
 
-def _read(name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((HISTORIES / f"{name}.json").read_text())
-    return found
+def _read(name: str) -> Receipt:
+    path = HISTORIES / f"{name}.json"
+    return parsed(path, json.loads(path.read_text()))
 
 
-def _alarm(raw: dict[str, Any], state: str) -> datetime:
-    return datetime.fromisoformat(next(item["at"] for item in raw["alarm"] if item["state"] == state))
+def _alarm(receipt: Receipt, state: str) -> datetime:
+    return next(told.at for told in receipt.alarm if told.state == state and told.at)
 
 
-def _market(raw: dict[str, Any], event: str) -> datetime:
-    return datetime.fromisoformat(next(item["at"] for item in raw["market"] if item["event"] == event))
+def _market(receipt: Receipt, event: str) -> datetime:
+    return next(item.at for item in receipt.market if item.event == event and item.at)

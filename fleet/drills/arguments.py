@@ -91,7 +91,7 @@ def settings_of(operator: Operator, place: Scene, options: dict[str, Any]) -> Se
     desired = options["desired"]
     if place.history:
         record = history.load(place.history)
-        raw["watchdog"]["scan_seconds"] = record.scan_seconds
+        raw["bridge" if record.policy == "bridge" else "watchdog"]["scan_seconds"] = record.scan_seconds
         desired = desired or record.desired
     if desired is not None:
         capacity["max"] = max(2 * desired, capacity["max"])

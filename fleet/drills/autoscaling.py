@@ -23,7 +23,8 @@ class AutoScalingGroup:
     """Keeps `desired` boxes counted; replaces launch-first what is at risk, unhealthy, of the wrong kind, or old."""
 
     def __init__(self, world: World, ec2: Ec2, balancer: Balancer, settings: Settings, percentage: int) -> None:
-        self._zones = tuple(sorted({pool.zone for pool in ec2.pools.values()}))
+        scored = world.behaviour.scores.zones
+        self._zones = tuple(sorted({*(pool.zone for pool in ec2.pools.values()), *scored}))
         self._world, self._ec2, self._balancer, self._settings = world, ec2, balancer, settings
         self._lags, self._polls = world.stream("group"), world.stream("notices during a boot")
         self.created_at = world.clock.now
@@ -118,12 +119,16 @@ class AutoScalingGroup:
             self._ladder.once_more(draw(self._lags, self._world.behaviour.rebalance_attempt))
         if box.noticed_at is not None and not math.isinf(box.registered_at):
             heard = max(self._world.clock.now, box.registered_at) + draw(self._polls, self._world.behaviour.agent_poll)
-            self._world.clock.at(heard, self._gives_up_boot, box)
+            recording = self._world.recording
+            gives_up = heard if recording is None else recording.gave_up(box.id)
+            if gives_up is not None:
+                self._world.clock.at(gives_up, self._gives_up_boot, box)
 
     def box_changed(self, box: SimulatedBox) -> None:
         """The balancer's verdict on a member: the launch hook is completed once it is healthy."""
         if box.healthy and box.lifecycle == HELD:
-            self._world.clock.after(draw(self._lags, self._world.behaviour.hook_poll), self._into_service, box)
+            completed = self._world.clock.now + draw(self._lags, self._world.behaviour.hook_poll)
+            self._world.clock.at(self._world.recorded("box.in_service", box.id) or completed, self._into_service, box)
 
     def box_gone(self, box: SimulatedBox) -> None:
         """EC2 has ended it. While its launch hook holds a box nobody looks, and it keeps its place."""
@@ -227,7 +232,8 @@ class AutoScalingGroup:
     def _launch_unsuccessful(
         self, purchase: Purchase, pool: str | None, why: str, began_at: float, box_id: str = ""
     ) -> None:
-        self._world.log("launch.failed", purchase=purchase, pool=pool, why=why)
+        which = {"box": box_id} if box_id else {}
+        self._world.log("launch.failed", purchase=purchase, pool=pool, why=why, **which)
         self._publish(
             "EC2 Instance Launch Unsuccessful",
             StatusCode="Failed",
@@ -262,6 +268,7 @@ class AutoScalingGroup:
             return
         clock = self._world.clock
         box.lifecycle, box.in_service_at, self._snapshot = "InService", clock.now, None
+        self._world.log("box.in_service", box=box.id)
         self._publish("EC2 Instance Launch Successful", StatusCode="InProgress", EC2InstanceId=box.id)
         clock.after(self._world.behaviour.warmup_seconds, self._settle)
 

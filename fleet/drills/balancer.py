@@ -123,8 +123,8 @@ class NoHealthyTargetAlarm:
     def _replay(self, state: str) -> None:
         """A recorded transition, if what it tells of has happened here too: an alarm is up to one lag behind."""
         down = self._down_since is not None
-        lately = self._world.clock.now - self._up_since <= AlarmModel().lag[1]
-        if (down or lately) if state == "ALARM" else not down:
+        lately = self._world.clock.now - self._up_since <= AlarmModel().lag[1] + AlarmModel().period_seconds
+        if lately or down == (state == "ALARM"):
             self._become(state)
 
     def _become(self, state: str) -> None:

@@ -61,7 +61,13 @@ class Scores:
     sells: tuple[int, int] = (3, 9)
     refuses: tuple[int, int] = (1, 2)
     wrong_share: float = 0.05
-    recorded: tuple[tuple[float, int], ...] | None = None  # (time, score), low elsewhere; good to 5 min
+    # (time, score by zone id; "" where only the best was recorded). Good to 5 min; drawn elsewhere.
+    recorded: tuple[tuple[float, dict[str, int]], ...] = ()
+
+    @property
+    def zones(self) -> frozenset[str]:
+        """Zone ids that were recorded."""
+        return frozenset(zone for _, scores in self.recorded for zone in scores if zone)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from typing import Any
 from fleet.drills.payloads import Payload
 from fleet.drills.world import World, draw
 from lambdas.watchdog.cloud import CloudError
-from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS, STATE_EVENT
+from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS, STATE_EVENT, parse
 
 Record = dict[str, Any]
 Build = Callable[[int, float, str], Payload]
@@ -18,8 +18,8 @@ Handle = Callable[[Payload, datetime], Record | None]
 class Bus:
     """Numbers payloads, draws their fate, invokes the one handler and keeps what it decided in the log."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, fleet: str) -> None:
+        self._world, self._fleet = world, fleet
         self._fates = {True: world.stream("bus of ends"), False: world.stream("bus")}
         self._numbers = 0
         self.handle: Handle | None = None
@@ -39,6 +39,10 @@ class Bus:
         if late < events.late_share:
             delay += draw(fate, events.late_by)
         payload = build(self._numbers, clock.now, detail_type)
+        if self._world.recording and (heard := self._world.recording.arrivals(parse(payload, self._fleet))):
+            for at in heard:
+                clock.at(at, self.invoke, payload, clock.now)
+            return
         clock.after(delay, self.invoke, payload, clock.now)
         if doubled < events.doubled_share:
             clock.after(delay + again, self.invoke, payload, clock.now)

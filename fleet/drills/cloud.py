@@ -20,9 +20,12 @@ from fleet.drills.bus import Bus, Handle
 from fleet.drills.clock import utc
 from fleet.drills.ec2 import Ec2, boot_tag
 from fleet.drills.market import Market, Purchase, zone_id
+from fleet.drills.recording import Recording
 from fleet.drills.world import Emit, Fault, SimulatedBox, World, draw
 from fleet.settings import Settings
 from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
+
+RECORDED_FOR_SECONDS = 300  # a recorded score holds so long before and after its reading
 
 
 class SimulatedCloud:
@@ -41,20 +44,22 @@ class SimulatedCloud:
         mode: str | None = None,
         serving: Purchase | None = None,
         scans_from: float | None = None,
+        recording: Recording | None = None,
     ) -> None:
         """`serving`: boxes of this kind serve from the start, in the market's first pool; None: an empty group.
 
         `lever` and `state` are the parameters' values at the start; `mode` is for a policy that writes its own state.
+        With a `recording`, boxes come and go as in the life that it is of.
         Scans begin at `scans_from` (epoch seconds; None: one interval after the start).
         """
         behaviour = behaviour or Behaviour()
         self.settings, self.market = settings, market
-        self.world = world = World(start=market.start, behaviour=behaviour, seed=seed, emit=emit)
+        self.world = world = World(start=market.start, behaviour=behaviour, seed=seed, emit=emit, recording=recording)
         self.clock = world.clock
         self.faults: list[Fault] = []
         self.deploying_until = 0.0
         self.on_health: list[Callable[[], None]] = []  # a box begins or ceases to serve, or is gone
-        self._bus = Bus(world)
+        self._bus = Bus(world, settings.fleet_name)
         world.publish = self._bus.publish
         self._state, self._lever = state, str(lever)
         self._mode = _mode(state)
@@ -70,15 +75,19 @@ class SimulatedCloud:
         self.balancer = balancer = Balancer(world)
         self.autoscaling = group = AutoScalingGroup(world, ec2, balancer, settings, lever)
         ec2.on_boot, ec2.on_boot_failed = balancer.boots, group.boot_failed
+        ec2.on_serving = balancer.serve
         ec2.on_risk, ec2.on_unserving, ec2.on_gone = group.at_risk, balancer.unserve, self._gone
         balancer.on_change = self._health_changed
-        if serving is not None:
-            for _ in range(settings.capacity.min):
-                box = ec2.start(serving, market.pools[0], member=True)
-                box.registered_at, box.healthy = world.clock.now, True
-                balancer.healthy += 1
-                world.log("box.serving", box=box.id)
-                group.adopt(box)
+        started: list[SimulatedBox] = []
+        if recording is not None:
+            started = [ec2.adopt(launch, member=True) for launch in recording.serving_from(market.start)]
+        elif serving is not None:
+            started = [ec2.start(serving, market.pools[0], member=True) for _ in range(settings.capacity.min)]
+        for box in started:
+            box.registered_at, box.healthy = world.clock.now, True
+            balancer.healthy += 1
+            world.log("box.serving", box=box.id)
+            group.adopt(box)
         self._alarm = NoHealthyTargetAlarm(world, settings, healthy=balancer.healthy > 0)
         self._alarm.registered = lambda: any(self.target_health())
         group.begin()
@@ -211,15 +220,16 @@ class SimulatedCloud:
 
     def zone_ids(self) -> dict[str, str]:
         self._fault("zone_ids")
-        return {zone: zone_id(zone) for zone in self.market.zones}
+        scored = self.world.behaviour.scores.zones
+        return {zone: zone_id(zone) for zone in self.market.zones} | {zone: zone for zone in scored}
 
     def scores(self) -> dict[str, int]:
         self._fault("scores")
         model, now = self.world.behaviour.scores, self.clock.now
         zones = self.market.zones
-        if model.recorded is not None:
-            told = [score for at, score in model.recorded if abs(at - now) <= 300]
-            return dict.fromkeys(map(zone_id, zones), max(told, default=model.refuses[0]))
+        if near := [(abs(at - now), told) for at, told in model.recorded if abs(at - now) <= RECORDED_FOR_SECONDS]:
+            _, told = min(near, key=lambda reading: reading[0])
+            return told if "" not in told else dict.fromkeys(map(zone_id, zones), told[""])
         answers: dict[str, int] = {}
         for zone in zones:
             good = self.ec2.sells_in(zone) != (self._scores.random() < model.wrong_share)
@@ -273,9 +283,10 @@ class SimulatedCloud:
         when = at.timestamp()
         if when not in self._clocks:
             self._clocks.add(when)
+            due = max(when, self.clock.now)
             late = draw(self._clock_lags, self.world.behaviour.events.delay)
-            payload = {"command": names.COMMAND_PATIENCE}
-            self.clock.at(max(when, self.clock.now) + late, self._bus.invoke, payload, when)
+            heard = self.world.recording.patience_over(due) if self.world.recording else None
+            self.clock.at(heard or due + late, self._bus.invoke, {"command": names.COMMAND_PATIENCE}, when)
         self._fault("wake", after=True)
 
     def mail(self, subject: str, body: str) -> None:

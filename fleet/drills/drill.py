@@ -1,7 +1,7 @@
 """One drill: a market or a history, lived through by one policy under one behaviour and seed; its log, its measure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Protocol
 
@@ -62,18 +62,31 @@ class Drill:
     def _changed(self, history: History) -> list[str]:
         """What is not as it was when the alarm was recorded, so that it would have been told at other times."""
         now: dict[str, tuple[object, object]] = {
-            "policy": (self.settings.policy, "alarm"),
+            "policy": (self.settings.policy, history.policy),
             "alarm_minutes": (self.settings.watchdog.alarm_minutes, history.alarm_minutes),
             "desired": (self.settings.capacity.min, history.desired),
             "boots": (f"{self.physics.boots.factor:g}", "1"),
         }
-        return [f"{name} {value} ({recorded})" for name, (value, recorded) in now.items() if value != recorded]
+        found = [f"{name} {value} ({recorded})" for name, (value, recorded) in now.items() if value != recorded]
+        for section, recorded in (("watchdog", history.thresholds), ("bridge", history.bridge)):
+            mine = asdict(getattr(self.settings, section))
+            found += [
+                f"{section}.{key} {mine.get(key)} ({value})"
+                for key, value in recorded.items()
+                if key != "alarm_minutes" and mine.get(key) != value
+            ]
+        return found
 
     @property
     def failovers(self) -> tuple[datetime, ...]:
         """Those in the 24 hours before the start, for the watchdog's memory."""
         count = 0 if isinstance(self.scene, Market) else self.scene.failovers
         return tuple(utc(self.market.start - 86400 * (i + 1) / (count + 1)) for i in reversed(range(count)))
+
+    @property
+    def rearming(self) -> bool:
+        """Whether it begins in the middle of a re-arm."""
+        return not isinstance(self.scene, Market) and self.scene.rearming
 
     @property
     def physics(self) -> Behaviour:
@@ -94,8 +107,10 @@ class Drill:
             )
         else:
             behaviour = self.physics
+            recording = self.scene.recording
             if lever is not None or self._changed(self.scene):  # the recorded policy starts with the recorded lever
                 behaviour = replace(behaviour, alarm=replace(behaviour.alarm, recorded=None))
+                recording = None
             lever = self.scene.lever if lever is None else lever
             cloud = SimulatedCloud(
                 self.scene.market,
@@ -107,6 +122,7 @@ class Drill:
                 mode=self.scene.mode,
                 serving="on-demand" if lever else "spot",
                 scans_from=self.scene.scans_from,
+                recording=recording and replace(recording),
             )
         self.prepare(cloud)
         return cloud

@@ -6,8 +6,13 @@ from collections.abc import Callable, Iterator
 from fleet import names
 from fleet.drills import payloads
 from fleet.drills.market import PLENTY, Market, MarketPool, Purchase, Step
+from fleet.drills.recording import Recording
 from fleet.drills.world import SimulatedBox, World, draw
+from fleet.receipts import Happening
 from lambdas.watchdog.signals import ENDING, STATE_EVENT
+
+REGISTERED_SECONDS = 65  # after its launch, of a box whose boot was recorded: kernel and registration, as measured
+BEYOND_RECORDED = 1 << 40  # where the ids of boxes begin that the record does not know
 
 
 class Ec2:
@@ -20,6 +25,7 @@ class Ec2:
         self.on_risk: Callable[[SimulatedBox], None]
         self.on_unserving: Callable[[SimulatedBox, str], None]
         self.on_gone: Callable[[SimulatedBox], None]
+        self.on_serving: Callable[[SimulatedBox], None]
         self.on_boot: Callable[[SimulatedBox, float, float], None]
         self.on_boot_failed: Callable[[SimulatedBox], None]
         self._supply: dict[Purchase, dict[str, int]] = {
@@ -63,7 +69,7 @@ class Ec2:
         if (before > 0) != (after > 0):
             extra = {} if step.purchase == "spot" else {"purchase": step.purchase}
             self._world.log("market", pool=step.pool, sells=after > 0, **extra)
-        if step.purchase == "spot" and not step.spares:
+        if step.purchase == "spot" and not step.spares and self._world.recording is None:
             for box in self._excess(step):
                 self.notice(box)
 
@@ -107,6 +113,9 @@ class Ec2:
 
     def launch(self, purchase: Purchase, *, member: bool) -> SimulatedBox | str:
         """A new box, or why there is none."""
+        recording = self._world.recording
+        if recording and (tried := recording.attempt(self._world.clock.now, purchase)):
+            return self._as_recorded(recording, tried, member=member) if tried.box else tried.why
         behaviour = self._world.behaviour
         quota = behaviour.spot_vcpu_quota if purchase == "spot" else behaviour.on_demand_vcpu_quota
         selling = self.sells(purchase)
@@ -121,12 +130,37 @@ class Ec2:
         self._boot(box)
         return box
 
-    def start(self, purchase: Purchase, pool: MarketPool, *, member: bool) -> SimulatedBox:
+    def _as_recorded(self, recording: Recording, launch: Happening, *, member: bool) -> SimulatedBox:
+        """The box that was launched now in the life that is replayed, and what became of it."""
+        box = self.adopt(launch, member=member)
+        clock = self._world.clock
+        box.registered_at = clock.now + REGISTERED_SECONDS
+        if (serves := self._world.recorded("box.serving", box.id)) is not None:
+            clock.at(serves, self.on_serving, box)
+        elif self._world.recorded("notice", box.id) is None and (failed := recording.gave_up(box.id)) is not None:
+            clock.at(failed, self._boot_failed, box)
+        return box
+
+    def adopt(self, launch: Happening, *, member: bool) -> SimulatedBox:
+        """A recorded box, with the warnings and the notice that it had."""
+        purchase, clock = launch.purchase or "spot", self._world.clock
+        pool = self.pools.get(launch.pool or "", next(iter(self.pools.values())))
+        box = self.start(purchase, pool, member=member, known=launch)
+        for event, call in (("rebalance", self.recommend), ("notice", self.notice)):
+            if (at := self._world.recorded(event, box.id)) is not None:
+                clock.at(at, call, box)
+        return box
+
+    def start(
+        self, purchase: Purchase, pool: MarketPool, *, member: bool, known: Happening | None = None
+    ) -> SimulatedBox:
         """Billing begins."""
-        box = SimulatedBox(f"i-{self._launches + 1:017x}", purchase, pool, self._world.clock.now, member)
+        number = self._launches + 1 if self._world.recording is None else self._launches + BEYOND_RECORDED
+        box_id = known.box if known else f"i-{number:017x}"
+        box = SimulatedBox(box_id, purchase, pool, self._world.clock.now, member)
         self._launches += 1
         self.running[box.id] = box
-        usd = self._price[purchase, pool.label]
+        usd = (known and known.usd_per_hour) or self._price[purchase, pool.label]
         self._world.log("box.launched", box=box.id, purchase=purchase, pool=pool.label, usd_per_hour=usd)
         return box
 
@@ -184,15 +218,21 @@ class Ec2:
                 number, at, self._region, kind, box.id, **{"instance-action": "terminate"}
             ),
         )
-        if self._lags.random() < behaviour.recommendation_with_notice_share:
+        if self._warned_with_its_notice(box):
             self.recommend(box)
         box.at_risk = True
-        clock.after(draw(self._lags, behaviour.agent_poll), self.on_unserving, box, "notice")
+        heard = clock.now + draw(self._lags, behaviour.agent_poll)
+        clock.at(self._world.recorded("box.unserving", box.id) or heard, self.on_unserving, box, "notice")
         left = behaviour.notice_seconds
         if not behaviour.capacity_rebalancing:
             left = min(left, draw(self._lags, behaviour.gone_without_rebalancing))
         clock.after(left, self.end, box, "reclaim")
         self.on_risk(box)
+
+    def _warned_with_its_notice(self, box: SimulatedBox) -> bool:
+        if self._world.recording is None:
+            return self._lags.random() < self._world.behaviour.recommendation_with_notice_share
+        return self._world.recorded("rebalance", box.id) == self._world.recorded("notice", box.id)
 
     def end(self, box: SimulatedBox, why: str) -> None:
         """Billing ends."""

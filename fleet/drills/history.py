@@ -1,16 +1,18 @@
-"""A recorded history as a drill: its market, boots, alarm and scores; what was not recorded is assumed aloud."""
+"""A receipt as a drill: its market, boots, alarm and scores; what was not recorded is assumed aloud."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from fleet import receipts
 from fleet.drills import reading
 from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events, Scores
-from fleet.drills.market import PLENTY, Market, Step, pool
+from fleet.drills.market import PLENTY, ZONE, Market, MarketPool, Step, pool
+from fleet.drills.recording import Recording, seconds
 from fleet.errors import UserError
-from fleet.outsiders import one_line
 from fleet.pools import POOLS
+from fleet.receipts import Happening, Receipt
 from fleet.settings import Watchdog
 
 FOLDER = Path(__file__).parent / "histories"
@@ -23,15 +25,6 @@ LEAD_SECONDS = 40 * 60  # before the first thing that happens
 TAIL_SECONDS = 90 * 60  # after the last
 KERNEL_AFTER_SELLING_SECONDS = 60  # where only the replacement's kernel start was recorded
 
-MODES = ("spot-armed", "on-demand-failover", "on-demand-pinned")
-ALARM_STATES = ("OK", "ALARM", "INSUFFICIENT_DATA")
-KEYS = {
-    "(top)": {"name", "fleet", "market", "boots", "boot_band_seconds", "alarm", "scan", "outcome"},
-    "fleet": {"desired", "pools", "lever_at_start", "mode_at_start", "failovers_in_last_24h_at_start", "thresholds"},
-    "scan": {"first", "every_seconds", "scores"},
-    "market": {"at", "event", "count"},
-}
-
 
 @dataclass(frozen=True)
 class History:
@@ -43,10 +36,15 @@ class History:
     desired: int
     lever: int
     mode: str
+    rearming: bool
     failovers: int  # in the 24 hours before the start
+    policy: str
     alarm_minutes: int
+    thresholds: dict[str, Any]  # as recorded, of the alarm policy and of the bridge policy; empty: not recorded
+    bridge: dict[str, Any]
     scan_seconds: int
     scans_from: float
+    recording: Recording | None  # box by box; None: the receipt tells of the market alone
     outcome: dict[str, Any]
     assumptions: tuple[str, ...]
 
@@ -64,111 +62,108 @@ def load(name: str | Path) -> History:
         if len(found) != 1:
             raise UserError(f"history {name!r}: {'several match' if found else 'unknown'}; known: {', '.join(names())}")
         path = found[0]
-    return _Reader(path, reading.parsed(path)).history()
+    return _Reader(path, receipts.parsed(path, reading.parsed(path))).history()
 
 
 class _Reader:
-    """Reads one receipt, naming the place of whatever is odd."""
+    """Puts one receipt in order, naming the place of whatever contradicts itself."""
 
-    def __init__(self, path: Path, raw: Any) -> None:
-        self._path, self._raw = path, raw
+    def __init__(self, path: Path, receipt: Receipt) -> None:
+        self._path, self._receipt = path, receipt
         self._said: list[str] = []
 
     def history(self) -> History:
-        self._known(self._raw, "(top)")
-        fleet, scan = self._object(self._raw, "fleet"), self._object(self._raw, "scan")
-        self._known(fleet, "fleet")
-        self._known(scan, "scan")
-        labels = self._pools(fleet)
-        steps, rearm_at = self._market(labels)
-        alarm = tuple(
-            (self._time(item, "at", f"alarm[{i}]"), self._one_of(ALARM_STATES, item, "state", f"alarm[{i}]"))
-            for i, item in enumerate(self._list(self._raw, "alarm", ""))
-        )
-        every = self._number(scan, "every_seconds", "scan", 300, 3600)
-        scores: list[tuple[float | None, int]] = [
-            (self._time(item, "at", f"scan.scores[{i}]"), self._number(item, "score", f"scan.scores[{i}]", 1, 10))
-            for i, item in enumerate(self._list(scan, "scores", "scan"))
-        ]
-        scans_from = self._time(scan, "first", "scan")
+        receipt, fleet, scan = self._receipt, self._receipt.fleet, self._receipt.scan
+        logged = [item for item in receipt.market if item.event in receipts.LOGGED]
+        pools = tuple(self._pool(i, label) for i, label in enumerate(fleet.pools))
+        if len({one.label for one in pools}) != len(pools):
+            raise self._odd("fleet.pools", "a pool stands twice")
+        labels = [one.label for one in pools]
+        steps = self._logged(logged, labels) if logged else self._spoken(labels)
+        alarm = tuple((told.at.timestamp() if told.at else None, told.state) for told in receipt.alarm)
+        scores = [(one.at.timestamp(), one.zones or {"": one.score or 1}) for one in scan.scores]
+        scans_from = scan.first.timestamp() if scan.first else None
+        rearm_at = next((seconds(item) for item in receipt.market if item.event == "rearm" and item.at), None)
         if scans_from is None and rearm_at is not None:
+            every = scan.every_seconds
             scans_from = rearm_at - 2 * every
-            scores = [(rearm_at - every, 3), (rearm_at, 3)]
+            scores = [(scans_from, {"": 1}), (rearm_at - every, {"": 3}), (rearm_at, {"": 3})]
             self._say("scan times and scores: so that two good scores in a row end at the recorded re-arm")
-        times = [step.at for step in steps] + [at for at, _ in alarm if at is not None]
-        times += [scans_from] if scans_from is not None else []
-        if not times:
-            raise self._odd("market", "nothing with a time in it")
-        start, end = min(times) - LEAD_SECONDS, max(times) + TAIL_SECONDS
-        if end - start > reading.LONGEST_SECONDS:
-            raise self._odd("(top)", "its times span more than ten years")
+        start, end = self._span(steps, [at for at, _ in alarm if at is not None], scans_from)
         if scans_from is None:
-            scans_from = start + every
-            self._say(f"scan times: every {every / 60:.0f} min from the start")
-        steps = [Step(start, label, PLENTY) for label in labels] + steps
-        name = one_line(self._text(self._raw, "name", ""))
+            scans_from = start + scan.every_seconds
+            self._say(f"scan times: every {scan.every_seconds / 60:.0f} min from the start")
+        if not logged:
+            steps = [Step(start, label, PLENTY) for label in labels] + steps
+        if fleet.failovers_in_last_24h_at_start:
+            self._say(f"{fleet.failovers_in_last_24h_at_start} failovers in the 24 h before the start: evenly spread")
         return History(
-            name=name,
-            market=Market(name, tuple(map(pool, labels)), start, end, lambda: iter(steps)),
-            behaviour=self._behaviour(alarm, scores),
-            desired=self._number(fleet, "desired", "fleet", 1, 20),
-            lever=self._number(fleet, "lever_at_start", "fleet", 0, 100),
-            mode=self._one_of(MODES, fleet, "mode_at_start", "fleet"),
-            failovers=self._failovers(fleet),
-            alarm_minutes=self._alarm_minutes(fleet),
-            scan_seconds=every,
+            name=receipt.name,
+            market=Market(receipt.name, pools, start, end, lambda: iter(steps)),
+            behaviour=self._behaviour(alarm, scores, by_box=bool(logged)),
+            desired=fleet.desired,
+            lever=fleet.lever_at_start,
+            mode=fleet.mode_at_start,
+            rearming=fleet.rearming_at_start,
+            failovers=fleet.failovers_in_last_24h_at_start,
+            policy=fleet.policy,
+            alarm_minutes=self._alarm_minutes(),
+            thresholds=fleet.thresholds,
+            bridge=fleet.bridge,
+            scan_seconds=scan.every_seconds,
             scans_from=scans_from,
-            outcome=self._object(self._raw, "outcome"),
+            recording=Recording(logged, receipt.wakes) if logged else None,
+            outcome=receipt.outcome,
             assumptions=tuple(self._said),
         )
 
-    def _pools(self, fleet: dict[str, Any]) -> list[str]:
-        labels = self._list(fleet, "pools", "fleet")
-        for i, label in enumerate(labels):
-            if not isinstance(label, str) or not reading.TYPE.fullmatch(label):
-                raise self._odd(f"fleet.pools[{i}]", f"{label!r:.40}; expected an instance type such as g6.xlarge")
-            if label not in POOLS:
-                self._say(f"{label}: of unknown price, billed as g6.xlarge")
-        if not labels or len(set(labels)) != len(labels):
-            raise self._odd("fleet.pools", "expected one pool or more, each once")
-        return labels
+    def _pool(self, number: int, label: str) -> MarketPool:
+        """`g6.xlarge`, `g6.xlarge@us-east-2a` or, of a fleet with one type, `us-east-2a`."""
+        if ZONE.fullmatch(label):
+            return pool("g6.xlarge", label, label)
+        instance_type, _, zone = label.partition("@")
+        if instance_type not in POOLS:
+            self._say(f"{instance_type}: of unknown price, billed as g6.xlarge")
+        return pool(instance_type, zone or "us-east-2a", label)
 
-    def _failovers(self, fleet: dict[str, Any]) -> int:
-        key = "failovers_in_last_24h_at_start"
-        count = self._number(fleet, key, "fleet", 0, 10) if key in fleet else 0
-        if count:
-            self._say(f"{count} failovers in the 24 h before the start: evenly spread")
-        return count
+    def _alarm_minutes(self) -> int:
+        minutes = self._receipt.fleet.thresholds.get("alarm_minutes", Watchdog().alarm_minutes)
+        if not 3 <= minutes <= 60:
+            raise self._odd("fleet.thresholds.alarm_minutes", f"{minutes}; allowed are whole numbers from 3 to 60")
+        return minutes
 
-    def _alarm_minutes(self, fleet: dict[str, Any]) -> int:
-        thresholds = fleet.get("thresholds")
-        if thresholds is None:
-            return Watchdog().alarm_minutes
-        return self._number(thresholds, "alarm_minutes", "fleet.thresholds", 3, 60)
+    def _span(self, steps: Sequence[Step], alarms: Sequence[float], scans_from: float | None) -> tuple[float, float]:
+        if (window := self._receipt.window) is not None:
+            start, end = window.since.timestamp(), window.until.timestamp()
+        else:
+            times = [step.at for step in steps] + list(alarms) + ([scans_from] if scans_from is not None else [])
+            if not times:
+                raise self._odd("market", "nothing with a time in it")
+            start, end = min(times) - LEAD_SECONDS, max(times) + TAIL_SECONDS
+        if not 0 < end - start <= reading.LONGEST_SECONDS:
+            raise self._odd("window", "it must end after it begins, and span at most ten years")
+        return start, end
 
-    def _market(self, labels: list[str]) -> tuple[list[Step], float | None]:
-        """Steps of all pools alike; when a human's arming let spot back in, if the history says so."""
+    def _spoken(self, labels: list[str]) -> list[Step]:
+        """Steps of all pools alike."""
         steps: list[Step] = []
         last: float | None = None
-        rearm_at: float | None = None
         unrecorded = 0
-        for i, item in enumerate(self._list(self._raw, "market", "")):
-            place = f"market[{i}]"
-            kind, at = self._text(item, "event", place), self._time(item, "at", place)
-            self._known(item, "market", place)
-            count = self._number(item, "count", place, 1, 1000) if "count" in item else 1
-            if at is None:
-                if kind != "reclaim" or last is None or unrecorded:
-                    raise self._odd(f"{place}.at", f"{kind} without a time; only reclaims between two times may be")
-                unrecorded = count
+        for i, item in enumerate(self._receipt.market):
+            place = f"market[{i}].at"
+            if item.at is None:
+                if item.event != "reclaim" or last is None or unrecorded:
+                    raise self._odd(place, f"{item.event} without a time; only reclaims between two times may be")
+                unrecorded = item.count
                 continue
+            at = seconds(item)
             if last is not None and at < last:
-                raise self._odd(f"{place}.at", f"{item['at']} is earlier than the event before")
+                raise self._odd(place, f"{item.at:%Y-%m-%dT%H:%M:%SZ} is earlier than the event before")
             if unrecorded and last is not None:
                 steps += self._spread(unrecorded, last, at, labels)
                 unrecorded = 0
             last = at
-            match kind:
+            match item.event:
                 case "reclaim" | "no_healthy_target_from":
                     steps += [Step(at, label, 0) for label in labels]
                 case "sells_from":
@@ -178,45 +173,78 @@ class _Reader:
                     steps += [Step(at - KERNEL_AFTER_SELLING_SECONDS, label, PLENTY) for label in labels]
                 case "refuses_from":
                     steps += [Step(at, label, 0, spares=True) for label in labels]
-                case "rearm":
-                    rearm_at = at
-                case _:
-                    allowed = "reclaim, sells_from, kernel_starts_from, refuses_from, no_healthy_target_from, rearm"
-                    raise self._odd(f"{place}.event", f"{kind!r}; allowed: {allowed}")
         if unrecorded:
             raise self._odd("market", "reclaims without times at the end; only reclaims between two times may be")
-        return steps, rearm_at
+        return steps
 
-    def _spread(self, count: int, after: float, before: float, labels: list[str]) -> list[Step]:
+    def _logged(self, logged: Sequence[Happening], labels: list[str]) -> list[Step]:
+        """The market as its pools were told, or else as launches found it: one that failed found every pool dry."""
+        start = min(seconds(item) for i, item in enumerate(logged) if self._timed(i, item))
+        told = [item for item in logged if item.event == "market"]
+        if not told:
+            self._say(
+                "a pool sells from a launch there on, to a notice there or a launch that fails; else it is unknown"
+            )
+        kinds = {item.box: item for item in logged if item.event == "box.launched"}
+        steps = [] if told else [Step(start, label, PLENTY) for label in labels]
+        for item in logged:
+            at, kind = seconds(item), kinds.get(item.box)
+            spot = kind is not None and kind.purchase == "spot" and kind.pool in labels
+            if item.event == "notice" and spot and kind is not None:
+                steps.append(Step(at, str(kind.pool), 0))
+            elif told and item.event == "market" and item.pool in labels:
+                steps.append(
+                    Step(at, str(item.pool), PLENTY if item.sells else 0, spares=True, purchase=item.purchase or "spot")
+                )
+            elif not told and item.event == "box.launched" and spot:
+                steps.append(Step(at, str(item.pool), PLENTY))
+            elif not told and item.event == "launch.failed" and not item.box:
+                steps += [Step(at, label, 0, spares=True, purchase=item.purchase or "spot") for label in labels]
+        return steps
+
+    def _timed(self, number: int, item: Happening) -> bool:
+        if item.at is None:
+            raise self._odd(f"market[{number}].at", f"{item.event} without a time")
+        return True
+
+    def _spread(self, count: int, after: float, before: float, labels: list[str]) -> Iterator[Step]:
         """Reclaims whose times were not recorded: evenly spread, answered at once by the other pools."""
         self._say(f"{count} reclaims without recorded times: evenly spread, the market sells again after 15 s")
         gap = (before - after) / (count + 1)
-        times = [after + gap * (i + 1) for i in range(count)]
-        return [step for at in times for label in labels for step in (Step(at, label, 0), Step(at + 15, label, PLENTY))]
+        for at in (after + gap * (i + 1) for i in range(count)):
+            for label in labels:
+                yield from (Step(at, label, 0), Step(at + 15, label, PLENTY))
 
     def _behaviour(
-        self, alarm: tuple[tuple[float | None, str], ...], scores: list[tuple[float | None, int]]
+        self,
+        alarm: tuple[tuple[float | None, str], ...],
+        scores: list[tuple[float, dict[str, int]]],
+        *,
+        by_box: bool,
     ) -> Behaviour:
-        boots = self._list(self._raw, "boots", "")
-        for i, boot in enumerate(boots):
-            if boot is not None and (type(boot) not in (int, float) or not 0 <= boot <= 7200):
-                raise self._odd(f"boots[{i}]", f"{boot!r:.40}; allowed are null and seconds from 0 to 7200")
-        serving = float(KERNEL_TO_SERVING_SECONDS)
-        if None in boots:
+        boots, serving = self._receipt.boots, float(KERNEL_TO_SERVING_SECONDS)
+        if None in boots and not by_box:
             self._say(f"boots that were not recorded: kernel to serving {serving:.0f} s, the median of 27")
-        self._say(f"alarm: as recorded for the watchdog, {ALARM_LAG_SECONDS} s late for policies that do not hear it")
+        if alarm:
+            self._say(
+                f"alarm: as recorded for the watchdog, {ALARM_LAG_SECONDS} s late for policies that do not hear it"
+            )
+        else:
+            self._say(f"alarm: not recorded, so modelled, told {ALARM_LAG_SECONDS} s late")
         if any(at is None for at, _ in alarm):
             self._say("alarm back to OK: told 6 min after the target was healthy, as where it was recorded")
+        self._say(f"scores: {len(scores)} readings as recorded, drawn where a policy reads at other times")
         kernel = float(LAUNCH_TO_KERNEL_SECONDS)
         return Behaviour(
             boots=Boots(
                 launch_to_kernel=(kernel, kernel, kernel),
                 kernel_to_serving=(serving, serving, serving),
-                recorded_kernel_to_serving=(None, *boots),  # the first launch is the box that serves at the start
+                # where boxes are not told one by one, the first launch is the box that serves at the start
+                recorded_kernel_to_serving=boots if by_box else (None, *boots),
             ),
-            alarm=AlarmModel(recorded=alarm, lag=(ALARM_LAG_SECONDS, ALARM_LAG_SECONDS)),
+            alarm=AlarmModel(recorded=alarm or None, lag=(ALARM_LAG_SECONDS, ALARM_LAG_SECONDS)),
             events=Events(delay=(1, 1)),
-            scores=Scores(recorded=tuple((at, score) for at, score in scores if at is not None)),
+            scores=Scores(recorded=tuple(scores)),
             first_attempt=(2, 2),
             flip_attempt=(7, 7),
             rebalance_attempt=(15, 15),
@@ -229,67 +257,9 @@ class _Reader:
             probes=(20, 20),
         )
 
-    # --- reading -----------------------------------------------------------------------------------------------
-
     def _say(self, assumption: str) -> None:
         if assumption not in self._said:
             self._said.append(assumption)
 
     def _odd(self, place: str, what: str) -> UserError:
         return UserError(f"{self._path}: {place}: {what}")
-
-    def _known(self, raw: Any, keys: str, place: str = "") -> None:
-        """Notes aside, nothing is there that would be passed over."""
-        if not isinstance(raw, dict):
-            raise self._odd(place or keys, "expected an object")
-        if unknown := sorted(set(raw) - KEYS[keys] - {"note"}):
-            raise self._odd(place or keys, f"{', '.join(unknown)}: allowed are {', '.join(sorted(KEYS[keys]))}, note")
-
-    def _get(self, raw: Any, key: str, place: str) -> Any:
-        if not isinstance(raw, dict):
-            raise self._odd(place or "(top)", "expected an object")
-        if key not in raw:
-            raise self._odd(f"{place}.{key}".lstrip("."), "missing")
-        return raw[key]
-
-    def _object(self, raw: Any, key: str) -> dict[str, Any]:
-        value = self._get(raw, key, "")
-        if not isinstance(value, dict):
-            raise self._odd(key, "expected an object")
-        return value
-
-    def _list(self, raw: Any, key: str, place: str) -> list[Any]:
-        value = self._get(raw, key, place)
-        if not isinstance(value, list):
-            raise self._odd(f"{place}.{key}".lstrip("."), "expected a list")
-        return value
-
-    def _text(self, raw: Any, key: str, place: str) -> str:
-        value = self._get(raw, key, place)
-        if not isinstance(value, str):
-            raise self._odd(f"{place}.{key}".lstrip("."), f"{value!r} is no text")
-        return value
-
-    def _one_of(self, allowed: tuple[str, ...], raw: Any, key: str, place: str) -> str:
-        value = self._text(raw, key, place)
-        if value not in allowed:
-            raise self._odd(f"{place}.{key}", f"{value!r}; allowed: {', '.join(allowed)}")
-        return value
-
-    def _number(self, raw: Any, key: str, place: str, low: int, high: int) -> int:
-        value = self._get(raw, key, place)
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise self._odd(f"{place}.{key}", f"{value!r:.40}; allowed are whole numbers from {low} to {high}")
-        return value
-
-    def _time(self, raw: Any, key: str, place: str) -> float | None:
-        value = self._get(raw, key, place)
-        if value is None:
-            return None
-        try:
-            at = datetime.fromisoformat(value)
-        except (TypeError, ValueError):
-            raise self._odd(f"{place}.{key}", f"{value!r} is no ISO 8601 time") from None
-        if at.utcoffset() != timedelta(0):
-            raise self._odd(f"{place}.{key}", f"{value!r} is not UTC")
-        return at.timestamp()

@@ -5,6 +5,8 @@ from collections.abc import Callable
 
 from fleet.drills.world import World
 
+RECORDED_LATE_SECONDS = 30  # a recorded attempt may be so much later than this group's habits put it
+
 
 class RetryLadder:
     """`launch` makes one launch: whether it got its box, or None where there is nothing to launch."""
@@ -28,15 +30,21 @@ class RetryLadder:
         """More is missing than before: one attempt beside the ladder, which goes on where it stands."""
         if self.rests:
             self.begin(delay)
-        elif self._world.clock.now + delay < self._at:
-            self._world.clock.after(delay, self._beside)
+        elif (at := self._due(delay)) < self._at:
+            self._world.clock.at(at, self._beside)
 
-    def schedule(self, delay: float) -> None:
-        """Try that many seconds from now, if not before."""
-        at = self._world.clock.now + delay
+    def schedule(self, delay: float, *, latest: float = 0.0) -> None:
+        """Try that many seconds from now, if not before; in a replay as recorded, if that was by `latest`, too."""
+        at = self._due(delay, latest)
         if at < self._at:
             self._at = at
             self._world.clock.at(at, self._attempt)
+
+    def _due(self, delay: float, latest: float = 0.0) -> float:
+        now, recording = self._world.clock.now, self._world.recording
+        if recording is None:
+            return now + delay
+        return recording.attempt_after(now, now + delay, now + max(delay, latest) + RECORDED_LATE_SECONDS)
 
     def _beside(self) -> None:
         self._launch_all()
@@ -47,7 +55,7 @@ class RetryLadder:
         self._at = math.inf
         if self._launch_all():
             gaps = self._world.behaviour.retry_ladder
-            self.schedule(gaps[min(self._rung, len(gaps) - 1)])
+            self.schedule(gaps[min(self._rung, len(gaps) - 1)], latest=gaps[-1])
             self._rung += 1
 
     def _launch_all(self) -> bool:

@@ -43,7 +43,8 @@ class Watchdog:
     def live(self, drill: Drill) -> None:
         """Every event, scan and command is one invocation of the five steps."""
         cloud, settings = drill.cloud(lever=None), drill.settings
-        cloud.put_state(State(Mode(cloud.mode_at_start), failovers=drill.failovers).dumps())
+        state = State(Mode(cloud.mode_at_start), failovers=drill.failovers)
+        cloud.put_state(replace(state, rearm_from=cloud.clock.utc() if drill.rearming else None).dumps())
         cloud.watch(lambda payload, now: run_watchdog(payload, cloud=cloud, settings=settings, now=now))
         cloud.run()
 

@@ -9,6 +9,7 @@ from fleet.drills.behaviour import Behaviour, Range
 from fleet.drills.clock import Clock
 from fleet.drills.market import MarketPool, Purchase
 from fleet.drills.payloads import Payload
+from fleet.drills.recording import Recording
 from fleet.events import Event
 
 Emit = Callable[[Event], None]
@@ -54,7 +55,10 @@ class Fault:
 class World:
     """Clock, streams, log. One per drill."""
 
-    def __init__(self, *, start: float, behaviour: Behaviour, seed: int, emit: Emit) -> None:
+    def __init__(
+        self, *, start: float, behaviour: Behaviour, seed: int, emit: Emit, recording: Recording | None = None
+    ) -> None:
+        self.recording = recording
         self.clock = Clock(start)
         self.behaviour = behaviour
         self.publish: Callable[[str, Callable[[int, float, str], Payload]], None] = lambda detail_type, build: None
@@ -64,6 +68,10 @@ class World:
     def stream(self, name: str) -> Random:
         """A random stream of its own, so that a draw in one part moves nothing in another."""
         return Random(f"{self._seed}/{name}")  # noqa: S311 - a simulation, no secret
+
+    def recorded(self, event: str, box: str) -> float | None:
+        """When that happened to that box in the life that is replayed; None: drawn, or not recorded."""
+        return None if self.recording is None else self.recording.when(event, box)
 
     def log(self, kind: str, **fields: Any) -> None:
         self._emit(Event(self.clock.utc(), kind, fields))

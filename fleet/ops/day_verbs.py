@@ -50,13 +50,18 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
     with (out / "events.jsonl").open("w", encoding="utf-8") as file:
         events.write(log, file)
     written = receipt.receipt(log, settings, boots=receipt.boots(boxes, sources.since))
-    (out / "receipt.json").write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    (out / "receipt.json").write_text(written.dumps(), encoding="utf-8")
     page = report.render(log, out, title=f"{settings.fleet_name}, the last {days} days")
     if as_json:
         stages = {
             box: [dataclasses.asdict(stage) for stage in life.stages] for box, life in boxes.items() if life.stages
         }
-        click.echo(json.dumps({**written, "boots_by_stage": stages, "lines_skipped": sources.lines_skipped}, indent=1))
+        click.echo(
+            json.dumps(
+                {**json.loads(written.dumps()), "boots_by_stage": stages, "lines_skipped": sources.lines_skipped},
+                indent=1,
+            )
+        )
     else:
         render.history(log, boxes, page, lines=sources.lines_skipped)
 

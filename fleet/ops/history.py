@@ -70,6 +70,7 @@ class Life:
     pool: str = ""
     launched: datetime | None = None
     serving: datetime | None = None
+    in_service: datetime | None = None  # the group counts it: its launch hook was completed
     noticed: datetime | None = None
     ended: datetime | None = None
     ended_why: str = ""
@@ -185,7 +186,8 @@ def lives(sources: Sources, settings: Settings) -> dict[str, Life]:
         if activity.box and activity.launch:
             known = life(activity.box)
             known.launched = activity.began
-            known.serving = known.serving or (activity.ended if activity.succeeded else None)
+            known.in_service = activity.ended if activity.succeeded else None
+            known.serving = known.serving or known.in_service
         elif activity.box:
             known = life(activity.box)
             known.ended, known.ended_why = activity.ended or activity.began, activity.why
@@ -252,6 +254,8 @@ def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources)
             # A box that outlived any boot before the window, and serves in it, served all along.
             old = life.launched < sources.since - timedelta(seconds=settings.boot.cold_budget_seconds)
             yield Event(launched if old else max(life.serving, launched), "box.serving", {"box": box})
+        if life.in_service and life.in_service >= launched:
+            yield Event(life.in_service, "box.in_service", {"box": box})
         for stage in life.stages:
             # Its own clock began with its kernel; where that was not seen, as long after the launch as usual.
             ended = life.launched + timedelta(seconds=LAUNCH_TO_KERNEL_SECONDS + stage.end)
@@ -272,7 +276,8 @@ def _failed_launches(activities: Iterable[Activity], levers: Sequence[Event]) ->
         if activity.launch and not activity.succeeded and activity.ended:
             moved = [event.fields["percentage"] for event in levers if event.at <= activity.began]
             purchase = "on-demand" if moved and moved[-1] > 0 else "spot"
-            yield Event(activity.began, "launch.failed", {"purchase": purchase, "pool": None, "why": activity.why})
+            at, which = (activity.ended, {"box": activity.box}) if activity.box else (activity.began, {})
+            yield Event(at, "launch.failed", {"purchase": purchase, "pool": None, "why": activity.why, **which})
 
 
 def _decision_events(decisions: Iterable[observe.Decided]) -> Iterator[Event]:

@@ -4,64 +4,95 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from fleet.events import Event
 from fleet.ops.history import LAUNCH_TO_KERNEL_SECONDS, Life
+from fleet.receipts import LOGGED, Fleet, Happening, Logged, Reading, Receipt, Scan, Told, Window, Woken
 from fleet.settings import Settings
 
-_SCORE = re.compile(r"\bscore (\d+) in ")
-MODE_OF_LEVER = {0: "spot-armed", 100: "on-demand-failover"}
-# A decision's record tells the mode after it: by action, the mode that it was taken in.
-MODE_BEFORE = {
-    "failover": "spot-armed",
-    "bridged": "spot-armed",
-    "re-arm": "on-demand-failover",
-    "gave-up": "on-demand-failover",
-    "armed": "on-demand-pinned",
+_SCORE = re.compile(r"\bscore (\d+) in ([a-z0-9-]+)")
+_SELLS = re.compile(r"\bsells in ([a-z0-9, -]+)")
+# A decision's record tells the mode after it: by action, the mode and the lever that it was taken in.
+BEFORE = {
+    "failover": ("spot-armed", 0),
+    "bridged": ("spot-armed", 0),
+    "re-arm": ("on-demand-failover", 100),
+    "re-armed": ("on-demand-failover", 0),
+    "fell-back": ("on-demand-failover", 0),
+    "gave-up": ("on-demand-failover", 100),
+    "on-demand-limit": ("on-demand-failover", 100),
 }
+REARMING = {"re-armed", "fell-back"}  # which end a phase that had begun before
+FIELDS = {"box", "purchase", "pool", "usd_per_hour", "sells", "why"}
+HEARD = ("pin", "arm", "patience")  # wakes without an event of AWS behind them
 
 
-def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | None] = ()) -> dict[str, Any]:
+def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | None] = ()) -> Receipt:
     """The receipt of an event log. `boots`: kernel to serving of each replacement, seconds, None if unknown."""
     decisions = [event for event in log if event.kind == "decision"]
-    mode, lever = _start(log)
-    return {
-        "name": f"{log[0].at:%Y-%m-%d}-{settings.fleet_name}",
-        "fleet": {
-            "desired": settings.capacity.min,
-            "pools": list(settings.pools),
-            "lever_at_start": lever,
-            "mode_at_start": mode,
-            "thresholds": asdict(settings.watchdog),
-        },
-        "market": list(_market(log)),
-        "boots": list(boots),
-        "alarm": [{"at": _text(e.at), "state": e.fields["state"]} for e in log if e.kind == "alarm"],
-        "scan": {
-            "first": next((_text(e.at) for e in decisions if _wake(e) == "scan"), None),
-            "every_seconds": settings.scan_seconds,
-            "scores": list(_scores(decisions)),
-        },
-        "outcome": _outcome(decisions, log),
-    }
+    market = [event for event in log if event.kind in LOGGED]
+    mode, lever, rearming = _start(log)
+    labels = [event.fields["pool"] for event in market if event.fields.get("pool")]
+    return Receipt(
+        name=f"{log[0].at:%Y-%m-%d}-{settings.fleet_name}",
+        fleet=Fleet(
+            desired=log[0].fields.get("desired", settings.capacity.min),
+            pools=tuple(dict.fromkeys(labels)) or settings.pools,
+            lever_at_start=lever,
+            mode_at_start=mode,
+            rearming_at_start=rearming,
+            policy=settings.policy,
+            thresholds=asdict(settings.watchdog),
+            bridge=asdict(settings.bridge),
+        ),
+        window=Window(since=log[0].at, until=log[-1].at),
+        market=tuple(
+            Happening(
+                at=e.at,
+                event=cast(Logged, e.kind),
+                **{key: e.fields[key] for key in FIELDS if e.fields.get(key) is not None},
+            )
+            for e in market
+        ),
+        boots=tuple(boots),
+        alarm=tuple(Told(at=e.at, state=e.fields["state"]) for e in log if e.kind == "alarm"),
+        scan=Scan(
+            first=next((e.at for e in decisions if _wake(e) == "scan"), None),
+            every_seconds=settings.scan_seconds,
+            scores=tuple(_scores(decisions, settings)),
+        ),
+        wakes=tuple(_wakes(decisions)),
+        outcome=_outcome(decisions, log),
+    )
 
 
-def _start(log: Sequence[Event]) -> tuple[str, int]:
-    """Mode and lever before anything was decided: what the log says by then, else what the first decision was about."""
+def _start(log: Sequence[Event]) -> tuple[Any, int, bool]:
+    """Mode, lever, and whether a re-arm was under way before anything was decided: what the log says by then, else what
+    the first decision that changed something was about.
+    """
     lever: int | None = None
     for event in log:
         match event.kind, event.fields:
             case "lever", {"percentage": int(percentage)}:
                 lever = percentage
             case "mode", {"mode": str(mode)}:
-                return mode, (0 if mode == "spot-armed" else 100) if lever is None else lever
+                return mode, (0 if mode == "spot-armed" else 100) if lever is None else lever, False
             case "decision", {"action": "pinned", "world": {"percentage": int(percentage)}}:
-                return MODE_OF_LEVER.get(percentage, "on-demand-failover"), percentage
-            case "decision", {"action": str(action)} if action in MODE_BEFORE:
-                return MODE_BEFORE[action], 0 if MODE_BEFORE[action] == "spot-armed" else 100
+                return _mode_of(percentage), percentage, False
+            case "decision", {"action": "armed", "mode": str(after)}:
+                armed = after == "spot-armed"  # it resumed Launch and left the rest alone
+                return (after, 0, False) if armed else ("on-demand-pinned", 100, False)
+            case "decision", {"action": str(action)} if action in BEFORE:
+                return *BEFORE[action], action in REARMING
+            case "decision", {"mode": "on-demand-failover", "rearming": True}:
+                return "on-demand-failover", 0, True
     lever = lever or 0
-    return MODE_OF_LEVER.get(lever, "on-demand-failover"), lever
+    return _mode_of(lever), lever, False
+
+
+def _mode_of(lever: int) -> str:
+    return "spot-armed" if lever == 0 else "on-demand-failover"
 
 
 def boots(lives: Mapping[str, Life], since: datetime) -> list[float | None]:
@@ -88,29 +119,29 @@ def _boot(life: Life) -> float | None:
     return None
 
 
-def _market(log: Sequence[Event]) -> Iterator[dict[str, Any]]:
-    """Reclaims as they ended, and when launches began to fail or to succeed again."""
-    kinds = {event.fields["box"]: event.fields["purchase"] for event in log if event.kind == "box.launched"}
-    noticed = {event.fields["box"] for event in log if event.kind == "notice"}
-    sells = True
-    for event in log:
-        box = event.fields.get("box", "")
-        if event.kind == "box.ended" and box in noticed and kinds.get(box) == "spot":
-            yield {"at": _text(event.at), "event": "reclaim"}
-            sells = False
-        elif event.kind == "launch.failed" and event.fields["purchase"] == "spot" and sells:
-            yield {"at": _text(event.at), "event": "refuses_from", "note": str(event.fields.get("why", ""))[:200]}
-            sells = False
-        elif event.kind == "box.launched" and kinds[box] == "spot" and not sells:
-            yield {"at": _text(event.at), "event": "sells_from"}
-            sells = True
-
-
-def _scores(decisions: Sequence[Event]) -> Iterator[dict[str, Any]]:
+def _scores(decisions: Sequence[Event], settings: Settings) -> Iterator[Reading]:
+    """What each decision read. The record of a re-arm shows the world after the flip, when scores no longer count: its
+    reason names the zones that were good enough.
+    """
     for event in decisions:
-        # The reason, not the world: the record of a re-arm shows the world after the flip, when scores no longer count.
-        if said := _SCORE.search(str(event.fields.get("reason", ""))):
-            yield {"at": _text(event.at), "score": int(said[1])}
+        reason, seen = str(event.fields.get("reason", "")), event.fields.get("world", {}).get("scores")
+        if seen and event.fields.get("action") != "re-arm":
+            yield Reading(at=event.at, zones=seen)
+        elif said := _SCORE.search(reason):
+            yield Reading(at=event.at, zones={said[2]: int(said[1])})
+        elif said := _SELLS.search(reason):
+            good = (zone.strip() for zone in said[1].split(",") if zone.strip() != "no zone")
+            yield Reading(at=event.at, zones=dict.fromkeys(good, settings.watchdog.rearm_score))
+
+
+def _wakes(decisions: Sequence[Event]) -> Iterator[Woken]:
+    """When the watchdog heard of what: its scans come by the clock."""
+    for event in decisions:
+        signal = event.fields.get("signal", {})
+        wake, of = str(signal.get("wake", "")), signal.get("at")
+        if of or wake in HEARD:
+            told = datetime.fromisoformat(of) if of else None
+            yield Woken(at=event.at, wake=wake, box=str(signal.get("box", "")), of=told)
 
 
 def _outcome(decisions: Sequence[Event], log: Sequence[Event]) -> dict[str, Any]:
@@ -120,6 +151,7 @@ def _outcome(decisions: Sequence[Event], log: Sequence[Event]) -> dict[str, Any]
     rearms = times("re-arm")
     return {
         "failovers": times("failover"),
+        "bridged": times("bridged"),
         "rearm": rearms[0] if rearms else None,
         "rearms": rearms,
         "pinned": next(iter(times("gave-up", "pinned")), None),

@@ -47,7 +47,8 @@ MADE_ELSEWHERE = {
 NOT_MADE = {
     "bench-boot": "a measure",
     "bench-drills": "a measure",
-    "bench-policy": "a measure of hours",
+    "bench-policy": "a measure of an hour",
+    "bench-receipts": "a measure",
     "bench-watchdog": "a measure",
     "lock": "asks the package index",
     "help": "prints the Makefile",

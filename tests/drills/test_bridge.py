@@ -111,10 +111,10 @@ def test_doubled_and_late_events_never_fail_over_twice(bridge: Settings) -> None
 
 
 def test_drought_of_22_july_is_left_in_a_third_of_the_minutes(bridge: Settings) -> None:
-    """Two good scores, as recorded, are no calm: the fleet stays on-demand until the evening's drought is over."""
+    """Scores were recorded twice that day; at the policy's other readings they are drawn from the market."""
     log: list[Event] = []
     result = drill.run(Drill(history.load("07-21"), bridge, emit=log.append), Watchdog())
-    (failover,) = [e.at for e in log if e.kind == "decision" and e.fields["action"] == "failover"]
+    failover, _ = [e.at for e in log if e.kind == "decision" and e.fields["action"] == "failover"]
     assert 130 <= (failover - datetime(2026, 7, 22, 0, 14, 30, tzinfo=UTC)).total_seconds() <= 170
     assert max(window.seconds for window in result.measure.windows) <= 9 * 60
 
@@ -142,9 +142,9 @@ def test_noon_reclaim_of_22_july_is_ridden_out_by_a_fleet_that_is_on_spot(bridge
 
 def test_night_of_28_july_needs_nobody(bridge: Settings) -> None:
     log: list[Event] = []
-    drill.run(Drill(history.load("07-27"), bridge, emit=log.append), Watchdog())
-    served = [e.at for e in log if e.kind == "box.serving"][-1]
-    assert served < datetime(2026, 7, 28, 2, 20, tzinfo=UTC)
+    lived = drill.run(Drill(history.load("07-27"), bridge, emit=log.append), Watchdog())
+    assert max(window.seconds for window in lived.measure.windows) < 8 * 60
+    assert lived.measure.windows[-1].start < datetime(2026, 7, 28, 2, 5, tzinfo=UTC).timestamp()
 
 
 # --- warnings and returns -----------------------------------------------------------------------------------------
