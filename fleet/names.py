@@ -110,6 +110,7 @@ METRIC_REPLACEMENT_READY_SECONDS = "ReplacementReadySeconds"  # launch to servin
 METRIC_NOTICE_TO_DRAINING_SECONDS = "NoticeToDrainingSeconds"
 METRIC_STREAMS_FINISHED = "StreamsFinished"
 METRIC_STREAMS_CUT = "StreamsCut"
+METRIC_RUNAWAY_GENERATION_SECONDS = "RunawayGenerationSeconds"  # its age, every minute once it is one
 METRIC_INTERRUPTIONS = "InterruptionNotices"
 METRIC_REBALANCE_RECOMMENDATIONS = "RebalanceRecommendations"
 METRIC_LAUNCHES_FAILED = "LaunchesFailed"

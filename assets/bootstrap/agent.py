@@ -104,10 +104,10 @@ class Agent:
             say(f"termination hook not completed: {error}")  # tried again at the next poll
 
 
-def _keep(box: Box) -> None:
+def _keep(box: Box, aws: Aws) -> None:
     """A keeper that fails takes the agent with it, unless that drains: systemd starts both again."""
     try:
-        keeper.keep(box)
+        keeper.keep(box, lambda data: telemetry.put(aws, data))
     except Exception:
         say(f"keeper: {traceback.format_exc()}")
         if not paths.LEAVING.exists():
@@ -124,8 +124,9 @@ def main() -> None:
         except ImdsError as error:
             say(f"{error}")
             time.sleep(box.poll_seconds)
-    agent = Agent(box, imds, Aws(box, instance_id))
-    threading.Thread(target=_keep, args=(box,), daemon=True).start()
+    aws = Aws(box, instance_id)
+    agent = Agent(box, imds, aws)
+    threading.Thread(target=_keep, args=(box, aws), daemon=True).start()
     say("agent: watching for notices")
     while True:
         started = time.monotonic()

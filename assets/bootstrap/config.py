@@ -59,7 +59,18 @@ class Box:
     gpu_unknown_seconds: float = 900.0
     # A load that a caller waits for took up to 128 s. An engine whose loads fail answers every caller with an error,
     # fast, for ever.
-    unloaded_in_use_seconds: float = 300.0
+    unloaded_in_use_seconds: float = 150.0
+    # Who calls with a context of its own calls again soon, and each change of context is a load of 37 to 113 s.
+    resized_idle_seconds: float = 60.0
+    # A load reads 18 GB from the instance store at 188 MB/s, measured; what else is read there while the box serves is
+    # a cold boot's prime, for 71 s.
+    load_bytes_per_second: float = 10e6
+    # Only a token of our own is a sign of life: an engine that answers every caller with an error looks busy.
+    prove_seconds: float = 3600.0
+    # A whole context of tokens takes 546 s at 15 a second (8192 of them); a generation without an end takes ten.
+    runaway_seconds: float = 900.0
+    # How often a generation that does not end is told: a metric has a resolution of a minute.
+    runaway_tell_seconds: float = 60.0
     # A shut gate gives a wedged engine this long to come back by itself before the box is replaced.
     wedge_confirm_seconds: float = 60.0
 

@@ -2,6 +2,7 @@
 
 EngineError     the engine answered something else than it should
   SilentError   it did not answer at all
+  BusyError     its queue is full: callers' doing, and over soon
 """
 
 import http.client
@@ -11,6 +12,7 @@ import pwd
 import stat
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -30,6 +32,22 @@ class EngineError(Exception):
 
 class SilentError(EngineError):
     """The engine did not answer."""
+
+
+class BusyError(EngineError):
+    """The engine turned the request away because too many wait."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What `/api/ps` tells of the model, held against what the settings ask for. All is well where nothing is set."""
+
+    absent: bool = False  # not loaded
+    resized: bool = False  # loaded with another context: a caller's
+    differs: bool = False  # another model of that name, or one that is not whole in GPU memory
+    partial: bool = False  # not whole in GPU memory: the processor works, too
+    expires: str = ""  # as asked for, but a caller's `keep_alive` will unload it then
+    said: str = ""
 
 
 def ask(
@@ -53,6 +71,8 @@ def answer(
         raise EngineError(f"{path}: not JSON") from None
     finally:
         connection.close()
+    if response.status == 503:
+        raise BusyError(f"{path}: {raw}")
     if response.status != 200 or not isinstance(raw, dict):
         raise EngineError(f"{path}: {response.status} {raw}")
     return raw
@@ -64,7 +84,7 @@ def environment(box: Box) -> dict[str, str]:
         "OLLAMA_HOST": f"0.0.0.0:{box.port}",
         "OLLAMA_MODELS": str(paths.MODELS),
         "OLLAMA_NUM_PARALLEL": "1",
-        "OLLAMA_KEEP_ALIVE": "-1",
+        "OLLAMA_KEEP_ALIVE": "-1",  # where a caller does not say otherwise
         "OLLAMA_MAX_QUEUE": "3",
         "OLLAMA_CONTEXT_LENGTH": str(box.context_length),
         "OLLAMA_NOPRUNE": "1",  # at its start it would delete the blobs that the restore is writing
@@ -105,6 +125,29 @@ def manifest(model: str) -> Path:
     """Where the engine keeps the manifest of a model."""
     name, tag = full_name(model).split(":")
     return paths.MODELS / "manifests" / "registry.ollama.ai" / "library" / name / tag
+
+
+def loaded(box: Box, digest: str, answer: dict[str, Any], year: int) -> Loaded:
+    """What an answer of `/api/ps` says in this year. `digest` is the manifest's sha256; "for good" lasts centuries."""
+    listed = {model.get("name"): model for model in answer.get("models") or []}
+    model = listed.get(full_name(box.model))
+    if model is None:
+        return Loaded(absent=True, said=f"{box.model} is not loaded, but {sorted(map(str, listed))}")
+    partial = model.get("size_vram") != model.get("size")
+    if model.get("context_length") != box.context_length:
+        said = f"context length is {model.get('context_length')}, not {box.context_length}"
+        return Loaded(resized=True, partial=partial, said=said)
+    if model.get("digest") != digest:
+        return Loaded(
+            differs=True, partial=partial, said=f"the loaded model is {model.get('digest')}, the store holds {digest}"
+        )
+    if partial:
+        said = f"only {model.get('size_vram')} of {model.get('size')} bytes are in GPU memory"
+        return Loaded(differs=True, partial=True, said=said)
+    expires = str(model.get("expires_at", ""))
+    if expires[:4] in (str(year), str(year + 1)):
+        return Loaded(expires=expires, said="a caller's keep_alive would unload it")
+    return Loaded()
 
 
 def create(box: Box, modelfile: Path) -> bytes:

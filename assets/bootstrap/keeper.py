@@ -1,30 +1,35 @@
 """Keeps an opened box honest: a thread of the agent that looks at the engine and carries out what `wedge` decides."""
 
-import subprocess
+import threading
 import time
-from typing import Optional
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Callable, Optional
 
 import engine
 import gate
 import leave
+import names
 import paths
+import runaway
+import sight
 import stages
 import streams
+import telemetry
 import warm
 import wedge
 from config import Box
 from log import say
-from wedge import Action
+from wedge import Action, Asked
 
-GPU_QUERY = ("nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits")
-GPU_BUSY_PERCENT = 5
-GPU_SECONDS = 5.0  # it answers in a fraction of one; a look must not wait longer than to the next
 YIELD_SECONDS = 0.2  # how soon a self-prime makes room for a caller
 
+Metrics = Callable[[Sequence[dict[str, Any]]], None]
 
-def keep(box: Box) -> None:
-    """Look and act until the box leaves."""
-    keeper = Keeper(box)
+
+def keep(box: Box, metrics: Metrics) -> None:
+    """Look and act until the box leaves. `metrics` sends some, and may take its time."""
+    keeper = Keeper(box, metrics)
     while not paths.LEAVING.exists():
         keeper.step()
         time.sleep(box.poll_seconds)
@@ -33,11 +38,15 @@ def keep(box: Box) -> None:
 class Keeper:
     """What is remembered between two looks. Once the box leaves it changes nothing any more: streams are ending."""
 
-    def __init__(self, box: Box) -> None:
-        self._box = box
+    def __init__(self, box: Box, metrics: Metrics) -> None:
+        self._box, self._metrics = box, metrics
         self._memory = wedge.fresh(time.monotonic())
-        self._gpu = Gpu()
-        self._proof: Optional[warm.Token] = None
+        self._runs = runaway.Memory()
+        self._told_at = float("-inf")  # of a generation that does not end
+        self._sight = sight.Sight()
+        self._load: Optional[warm.Request] = None
+        self._token: Optional[warm.Request] = None
+        self._loaded = engine.Loaded()  # said last
 
     def step(self) -> None:
         """One look, and what it asks for."""
@@ -45,14 +54,17 @@ class Keeper:
         if not paths.OPENED.exists():
             self._memory = wedge.fresh(time.monotonic())
             return
-        if not stored(box):
+        if not sight.stored(box):
             self._leave("the instance store is empty")  # what is in the GPU's memory answers until the streams end
             return
-        proven = self._proof is not None and self._proof.came
-        self._memory, action, why = wedge.decide(box, self._memory, look(box, self._gpu, proven))
-        if self._proof and self._memory.proof_at is None:
-            self._proof.give_up()  # something moved: no reason to stand in a caller's way
-            self._proof = None
+        live, load, token = sight.connections(box), asked(self._load), asked(self._token)
+        seen = sight.look(box, live, self._sight, load, token)
+        self._tell(seen, live)
+        if seen.loaded and seen.loaded != self._loaded:
+            say(f"ENGINE model: {seen.loaded.said or 'loaded whole, for good'}")
+        self._loaded = seen.loaded or self._loaded
+        self._memory, action, why = wedge.decide(box, self._memory, seen)
+        self._forget(load, token)
         if action is not Action.NOTHING and not paths.LEAVING.exists():
             say(f"ENGINE {action.value}: {why}")
             try:
@@ -60,138 +72,104 @@ class Keeper:
             except gate.GateError as error:
                 say(f"gate: {error}")
 
+    def _forget(self, load: Optional[Asked], token: Optional[Asked]) -> None:
+        """Requests whose end was looked at."""
+        for request, seen in ((self._load, load), (self._token, token)):
+            if request and seen in (Asked.BUSY, Asked.REFUSED):
+                say(f"ENGINE asked: {request.outcome}")
+        self._load = self._load if load is Asked.PENDING else None
+        self._token = self._token if token is Asked.PENDING else None
+
+    def _tell(self, seen: wedge.Look, live: Sequence[streams.Connection]) -> None:
+        """Tell of a generation that does not end."""
+        self._runs, running = runaway.look(self._runs, seen.at, live, works=seen.gpu_busy is not False)
+        if running is None or running.seconds < self._box.runaway_seconds:
+            return
+        if seen.at - self._told_at < self._box.runaway_tell_seconds:
+            return
+        self._told_at = seen.at
+        say(f"GENERATION has run for {running.seconds:.0f} s, {running.waiting} callers wait; nothing here ends it")
+        data = [telemetry.metric(self._box, names.METRIC_RUNAWAY_GENERATION_SECONDS, running.seconds)]
+        threading.Thread(target=self._metrics, args=(data,), daemon=True).start()
+
     def _act(self, action: Action, why: str) -> None:
         box = self._box
+        patience = stages.budget("warm")
         if action is Action.PROVE:
-            self._proof = warm.Token(box)
+            self._token = warm.Request(box, [warm.tokens(box, 1)], patience)
+        elif action is Action.LOAD:
+            self._load = warm.Request(box, [warm.load(box)], patience)
+        elif action is Action.UNLOAD:
+            self._load = warm.Request(box, [warm.unload(box)], patience)
+        elif action is Action.RELOAD:
+            self._load = warm.Request(box, [warm.unload(box), warm.load(box)], patience)
         elif action is Action.SHUT:
             gate.set_state(gate.DRAINING, box.port, unless_leaving=True)  # a stream that still lives may end
         elif action is Action.REPLACE:
             self._leave(why)
         elif action is Action.PRIME:
-            if not prime(box) and self._gpu.busy() is not True:
-                self._warm()  # who comes next would have found out
-            self._memory = wedge.fresh(time.monotonic())  # nobody looked meanwhile
+            self._prime()
         elif action is Action.WARM:
             self._warm()
-            self._memory = wedge.fresh(time.monotonic())
+
+    def _prime(self) -> None:
+        outcome = prime(self._box, self._sight)
+        if outcome is Asked.PENDING:
+            self._warm()  # who comes next would have found out
+        now = time.monotonic()  # nobody looked meanwhile
+        token_at = now if outcome is Asked.CAME else self._memory.token_at
+        self._memory = replace(wedge.fresh(now), token_at=token_at, refused=int(outcome is Asked.REFUSED))
 
     def _warm(self) -> None:
-        """Load the model and prove it behind the gate, as patiently as the boot does; streams that live go on."""
-        box = self._box
+        """Load the model and prove it behind the gate, as patiently as the boot does; streams that live go on, and may
+        ask for another context in between.
+        """
+        box, deadline = self._box, time.monotonic() + stages.budget("warm")
+        for request in (self._load, self._token):
+            if request:
+                request.give_up()
+        self._load = self._token = None
         gate.set_state(gate.DRAINING, box.port, unless_leaving=True)
-        try:
-            warm.warm(box, stages.budget("warm"))
-        except (engine.EngineError, OSError) as error:  # the store's manifest is read, too
-            self._leave(f"the engine did not come back: {error}")
-            return
+        while True:
+            try:
+                warm.warm(box, deadline - time.monotonic())
+                break
+            except (engine.EngineError, OSError) as error:  # the store's manifest is read, too
+                if isinstance(error, warm.UnprovedError) and sight.connections(box) and time.monotonic() < deadline:
+                    continue
+                self._leave(f"the engine did not come back: {error}")
+                return
         gate.set_state(gate.OPEN, box.port)
         say("ENGINE warm: gate open again")
+        self._memory = wedge.fresh(time.monotonic())
 
     def _leave(self, why: str) -> None:
         if not paths.LEAVING.exists():
             leave.request(why)
 
 
-class Gpu:
-    """The GPU, as nvidia-smi tells of it: one at a time, and one that hangs in the driver, where no signal reaches it,
-    is not waited for.
-    """
-
-    def __init__(self) -> None:
-        self._asking: Optional[subprocess.Popen[str]] = None
-        self._known = True
-
-    def busy(self) -> Optional[bool]:
-        """Whether it works; None where nobody can tell, which is logged once."""
-        try:
-            busy = self._percent() >= GPU_BUSY_PERCENT
-        except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-            if self._known:
-                say(f"nobody can tell whether the GPU works: {error}")
-            self._known = False
-            return None
-        self._known = True
-        return busy
-
-    def _percent(self) -> int:
-        if self._asking and self._asking.poll() is None:
-            raise ValueError("nvidia-smi hangs")
-        self._asking = subprocess.Popen(GPU_QUERY, stdout=subprocess.PIPE, text=True)
-        try:
-            output, _ = self._asking.communicate(timeout=GPU_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._asking.kill()
-            raise
-        return max(int(value) for value in output.split())
+def asked(request: Optional[warm.Request]) -> Optional[Asked]:
+    """What became of a request of ours, where there is one."""
+    return request.asked if request else None
 
 
-def look(box: Box, gpu: Gpu, proven: bool) -> wedge.Look:
-    """One look at engine, connections and, only where it matters, the GPU."""
-    answers = answered(box)
-    live = connections(box)
-    outstanding = any(found.outstanding for found in live)
-    silent = all(not found.sent_bytes or found.since_sent_seconds > box.poll_seconds for found in live)
-    waiting = outstanding and silent
-    return wedge.Look(
-        at=time.monotonic(),
-        answers=answers,
-        loaded=loaded(box) if answers else None,
-        gate_shut=gate.current() != gate.OPEN,
-        active=any(found.stream for found in live),
-        waiting=waiting,
-        gpu_busy=gpu.busy() if waiting else None,
-        proven=proven,
-        peers=frozenset(found.peer for found in live if found.outstanding),
-    )
-
-
-def stored(box: Box) -> bool:
-    """Whether the instance store holds the model; a disk that fails holds nothing."""
-    try:
-        return engine.manifest(box.model).is_file()
-    except OSError as error:
-        say(f"instance store: {error}")
-        return False
-
-
-def answered(box: Box) -> bool:
-    """Whether the engine answers at all."""
-    try:
-        return bool(engine.ask(box, "GET", "/api/version").get("version"))
-    except engine.EngineError as error:
-        say(f"engine: {error}")
-        return False
-
-
-def loaded(box: Box) -> Optional[bool]:
-    """Whether the model is loaded; None where the engine does not say."""
-    try:
-        models = engine.ask(box, "GET", "/api/ps").get("models", [])
-    except engine.EngineError as error:
-        say(f"engine: {error}")
-        return None
-    return engine.full_name(box.model) in {model.get("name") for model in models}
-
-
-def connections(box: Box) -> tuple[streams.Connection, ...]:
-    """Connections from outside; none where the kernel does not tell, which is logged."""
-    try:
-        return streams.connections(box.port)
-    except streams.StreamsError as error:
-        say(f"streams: {error}")
-        return ()
-
-
-def prime(box: Box) -> bool:
-    """One token over loopback, given up as soon as a caller appears; False where the engine could not give it."""
-    if any(found.stream for found in connections(box)):
-        return True
-    token = warm.Token(box)
+def prime(box: Box, seen: sight.Sight) -> Asked:
+    """One token, given up as soon as a caller appears; PENDING where it did not come and nothing works on it."""
+    if any(found.stream for found in sight.connections(box)):
+        return Asked.BUSY
+    seen.store.reading(box)  # counted from here
+    token = warm.Request(box, [warm.tokens(box, 1)], stages.budget("warm"))
+    deadline = time.monotonic() + box.token_seconds
     while not token.done.wait(YIELD_SECONDS):
-        if any(found.outstanding for found in connections(box)):
+        if any(found.outstanding for found in sight.connections(box)):
             token.give_up()
             say("ENGINE prime: made room for a caller")
-            return True
+            return Asked.BUSY
+        if time.monotonic() >= deadline:
+            if seen.gpu.busy() is not True and not seen.store.reading(box):
+                token.give_up()
+                say(f"ENGINE prime: no token in {box.token_seconds:.0f} s")
+                return Asked.PENDING
+            deadline = time.monotonic() + box.poll_seconds
     say(f"ENGINE prime: {token.outcome}")
-    return token.came
+    return token.asked

@@ -197,12 +197,15 @@ class Front:
 
 @contextmanager
 def local(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[int]:
-    """A server on loopback, outside any box, that answers every GET in this way; gives its port."""
+    """A server on loopback, outside any box, that answers every GET and POST in this way; gives its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
+            answer(self)
+
+        def do_POST(self) -> None:
             answer(self)
 
         def log_message(self, format: str, *args: Any) -> None:

@@ -50,8 +50,9 @@ def test_warm_boot_refuses_until_the_warm_up_returned_then_serves(make: MakeWorl
     check_gate(box, world.probes(log))
     status, answer = box.generate(address=netns.BOX_V6).end()
     assert status == 0
-    assert json.loads(answer)["response"].isprintable()
-    assert len(json.loads(answer)["response"]) > 0
+    assert json.loads(answer)["response"] == ""  # the model thinks: few tokens are thoughts alone, the warm-up's, too
+    assert json.loads(answer)["thinking"].isprintable()
+    assert len(json.loads(answer)["thinking"]) > 0
     assert box.lifecycle() == "InService"
 
 
@@ -150,12 +151,18 @@ def test_gguf_quantized_at_its_import_is_served_and_cached_as_what_it_became(mak
     assert warm.manifest()["layers"] == [layer]
 
 
-def test_gate_holds_on_both_families_with_iptables_where_nft_is_absent(make: MakeWorld) -> None:
-    box = make(prepare=world.NO_NFT + world.slow_prompts(1))
+def test_gate_holds_on_both_families_with_iptables_where_nft_is_absent(make: MakeWorld, base: Base) -> None:
+    older = dataclasses.replace(
+        base.settings.model, engine_version="0.11.4"
+    )  # whose models answer unless told to think
+    settings = dataclasses.replace(base.settings, model=older)
+    prepare = world.NO_NFT + world.engine_is("0.11.4") + world.slow_prompts(1)
+    box = make(prepare=prepare, settings=settings)
     log = box.probe()
     box.boot()
     box.wait_for("BOOTPATH")
     check_gate(box, world.probes(log))
+    assert json.loads(box.generate().end()[1])["response"].isprintable()
 
 
 def test_instance_store_that_the_image_mounted_is_reused(make: MakeWorld) -> None:

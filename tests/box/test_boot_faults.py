@@ -184,8 +184,19 @@ def test_wrong_engine_checksum_ends_the_boot(make: MakeWorld, base: Base) -> Non
 
 
 def test_another_engine_version_than_the_pinned_ends_the_boot(make: MakeWorld) -> None:
-    prepare = "mkdir -p $1/opt/standin; echo export STANDIN_VERSION=9.9.9 >$1/opt/standin/env"
-    boot_must_leave(make(prepare=prepare), r"serve failed: engine: version 9\.9\.9 answers, 0\.0\.1 is pinned")
+    box = make(prepare=world.engine_is("9.9.9"))
+    boot_must_leave(box, r"serve failed: engine: version 9\.9\.9 answers, 0\.13\.5 is pinned")
+
+
+def test_modelfile_with_a_context_of_its_own_ends_the_boot_and_no_caller_meets_it(make: MakeWorld) -> None:
+    def own_context(aws: embedded.Aws, _keys: dict[str, str]) -> None:
+        modelfile = b"FROM ./tiny.gguf\nPARAMETER num_ctx 128\n"
+        aws.client("s3").put_object(Bucket=world.BUCKET, Key="models/Modelfile", Body=modelfile)
+
+    model = dataclasses.replace(world.SETTINGS.model)  # without checksums
+    settings = dataclasses.replace(world.SETTINGS, model=model)
+    box = make(cached=False, change=own_context, settings=settings)
+    boot_must_leave(box, "warm failed: warm-up: context length is 128, not 256")
 
 
 def test_full_disk_ends_the_boot(make: MakeWorld) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import config
 import drain
+import engine
 import notices
 import pytest
 import streams
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 from tests.box.conftest import a_box
 
 NOW = datetime(2026, 7, 28, 9, 0, tzinfo=UTC)
+YEAR = datetime.now(UTC).year
 
 
 # --- notices and the drain budget -----------------------------------------------------------------------------
@@ -103,14 +105,21 @@ def test_streams_that_the_kernel_alone_still_sends_are_looked_for(monkeypatch: p
 # --- wedge ----------------------------------------------------------------------------------------------------
 
 STUCK = {"active": True, "waiting": True, "gpu_busy": False}
+ABSENT = engine.Loaded(absent=True, said="not loaded")
+PARTLY = engine.Loaded(differs=True, partial=True, said="only 5 of 9 bytes are in GPU memory")
 
 
 def looks(box: config.Box, states: list[dict[str, Any]], every: float = 5.0) -> list[wedge.Action]:
-    """The actions for a series of looks, one every poll."""
-    memory, actions = wedge.fresh(0), []
-    well = {"answers": True, "loaded": True, "gate_shut": False, "active": False, "waiting": False, "gpu_busy": None}
+    """The actions for a series of looks, one every poll. A proof that is asked for is pending until a state tells."""
+    memory, actions, token = wedge.fresh(0), [], None
+    well = {"answers": True, "loaded": engine.Loaded(), "gate_shut": False, "active": False, "waiting": False}
     for number, state in enumerate(states, 1):
-        memory, action, _ = wedge.decide(box, memory, wedge.Look(at=number * every, **{**well, **state}))
+        token = state.get("token", token)
+        seen = wedge.Look(at=number * every, **{**well, "gpu_busy": None, "token": token, **state})
+        memory, action, _ = wedge.decide(box, memory, seen)
+        token = token if token is wedge.Asked.PENDING else None
+        if action is wedge.Action.PROVE:
+            token = wedge.Asked.PENDING
         actions.append(action)
     return actions
 
@@ -124,23 +133,43 @@ def test_silence_of_half_a_minute_shuts_and_another_minute_replaces(box: config.
 def test_open_request_without_bytes_on_an_idle_gpu_is_wedged_after_two_minutes(box: config.Box) -> None:
     actions = looks(box, [STUCK] * 40)
     assert actions.index(wedge.Action.PROVE) == 11  # the look at 60 s: a token of its own has a minute to come
+    assert actions.index(wedge.Action.UNLOAD) == 17  # half of it later: the engine may wait for itself
     assert actions.index(wedge.Action.SHUT) == 23  # the look at 120 s
     assert actions.index(wedge.Action.REPLACE) == 23 + 12
-    assert actions.count(wedge.Action.PROVE) == 1
+    assert actions.count(wedge.Action.PROVE) == actions.count(wedge.Action.UNLOAD) == 1
 
 
 def test_request_that_its_caller_never_finishes_is_no_wedge_where_the_engine_gives_a_token(box: config.Box) -> None:
-    unfinished = [STUCK] * 13 + [{**STUCK, "proven": True}]  # asked at 60 s, answered by the next look but one
+    unfinished = [STUCK] * 13 + [
+        {**STUCK, "token": wedge.Asked.CAME}
+    ]  # asked at 60 s, answered by the next look but one
     actions = looks(box, unfinished * 20)
     assert set(actions) == {wedge.Action.NOTHING, wedge.Action.PROVE}
     assert actions.count(wedge.Action.PROVE) == 20
 
 
+def test_token_that_is_turned_away_by_a_full_queue_is_no_sign_of_life(box: config.Box) -> None:
+    actions = looks(box, [STUCK] * 12 + [{**STUCK, "token": wedge.Asked.BUSY}] + [STUCK] * 30)
+    assert actions.index(wedge.Action.SHUT) == 23
+    errors = {**STUCK, "flowing": True}  # nor are the errors that callers get meanwhile
+    assert looks(box, [errors] * 40).index(wedge.Action.SHUT) == 23
+
+
+@given(st.integers(1, 60))
+def test_load_in_progress_is_not_stuck_and_a_proof_that_waits_for_it_has_its_time_from_its_end(length: int) -> None:
+    reading = {**STUCK, "reading": True}
+    came = {**STUCK, "token": wedge.Asked.CAME}
+    actions = looks(a_box(), [STUCK] * 12 + [reading] * length + [STUCK] * 11 + [came])
+    assert not {wedge.Action.SHUT, wedge.Action.REPLACE} & set(actions)
+    hangs = looks(a_box(), [reading] * length + [STUCK] * 40)
+    assert hangs.index(wedge.Action.SHUT) == length + 23
+
+
 def test_reload_of_two_minutes_less_a_moment_is_no_wedge(box: config.Box) -> None:
     reloading = [STUCK] * 23 + [{"active": True, "waiting": True, "gpu_busy": True}]
-    actions = looks(box, reloading + [{"active": True}] * 5 + [{}] * 5)
+    actions = looks(box, reloading + [{"active": True, "token": wedge.Asked.CAME}] * 5 + [{}] * 5)
     assert actions.count(wedge.Action.PROVE) == 1
-    assert set(actions) == {wedge.Action.NOTHING, wedge.Action.PROVE}
+    assert not {wedge.Action.SHUT, wedge.Action.WARM} & set(actions)
 
 
 @given(st.lists(st.sampled_from([True, None]), min_size=60, max_size=120))
@@ -156,8 +185,9 @@ def test_gpu_of_which_nobody_can_tell_counts_as_idle_after_a_quarter_of_an_hour(
     actions = looks(box, [STUCK] + [unknown] * 260)
     told = [(number * 5, action) for number, action in enumerate(actions, 1) if action is not wedge.Action.NOTHING]
     first = 5 + box.gpu_unknown_seconds - 5  # the look before it still counted as busy
-    assert told[:3] == [
+    assert told[:4] == [
         (first + 60, wedge.Action.PROVE),
+        (first + 90, wedge.Action.UNLOAD),
         (first + 120, wedge.Action.SHUT),
         (first + 180, wedge.Action.REPLACE),
     ]
@@ -168,7 +198,7 @@ def test_gpu_of_which_nobody_can_tell_counts_as_idle_after_a_quarter_of_an_hour(
 
 
 def test_engine_that_recovers_is_warmed_before_it_opens(box: config.Box) -> None:
-    silent, back = {"answers": False, "loaded": None}, {"loaded": False, "gate_shut": True}
+    silent, back = {"answers": False, "loaded": None}, {"loaded": ABSENT, "gate_shut": True}
     assert looks(box, [silent] * 7 + [back])[-1] is wedge.Action.WARM
 
 
@@ -178,52 +208,88 @@ def test_engine_that_recovered_behind_a_gate_that_could_not_be_shut_has_its_minu
     assert [action for action in actions if action is not wedge.Action.NOTHING][:2] == [wedge.Action.SHUT] * 2
 
 
-def test_engine_that_lost_its_model_is_warmed_on_the_second_look(box: config.Box) -> None:
-    assert looks(box, [{"loaded": False}] * 2) == [wedge.Action.NOTHING, wedge.Action.WARM]
-    assert looks(box, [{"loaded": False}, {}, {"loaded": False}]) == [wedge.Action.NOTHING] * 3
+def test_engine_that_lost_its_model_loads_it_beside_the_open_gate_on_the_second_look(box: config.Box) -> None:
+    assert looks(box, [{"loaded": ABSENT}] * 2) == [wedge.Action.NOTHING, wedge.Action.LOAD]
+    assert looks(box, [{"loaded": ABSENT}, {}, {"loaded": ABSENT}]) == [wedge.Action.NOTHING] * 3
 
 
-@given(st.lists(st.sampled_from([True, False, None]), min_size=10, max_size=59))
+def test_model_that_is_in_part_on_the_processor_is_loaded_anew_and_after_three_loads_in_vain_warmed(
+    box: config.Box,
+) -> None:
+    loaded = [{"loaded": PARTLY}, {"loaded": PARTLY}, {"loaded": PARTLY, "load": wedge.Asked.CAME}]
+    actions = looks(box, loaded * 3)
+    assert actions.index(wedge.Action.RELOAD) == 1
+    assert actions.index(wedge.Action.WARM) == 8  # with the third answer
+    repaired = looks(box, (loaded * 2 + [{}]) * 5)
+    assert wedge.Action.WARM not in repaired
+    in_use = [{"loaded": PARTLY, "active": True}] * 100
+    assert set(looks(box, in_use)) == {wedge.Action.NOTHING}
+
+
+def test_expiry_of_a_caller_is_answered_once_and_never_while_somebody_is_served(box: config.Box) -> None:
+    first, second = ({"loaded": engine.Loaded(expires=at, said="soon")} for at in ("2026-07-28T09", "2026-07-28T10"))
+    served = {**first, "active": True}
+    expected = [wedge.Action.NOTHING, wedge.Action.LOAD, wedge.Action.NOTHING, wedge.Action.LOAD, wedge.Action.NOTHING]
+    assert looks(box, [served, first, first, second, second]) == expected
+
+
+@given(st.lists(st.sampled_from([engine.Loaded(), ABSENT, PARTLY, None]), min_size=10, max_size=29))
 def test_gate_stays_open_for_who_waits_for_a_load_whatever_the_engine_says_of_its_models(
-    said: list[bool | None],
+    said: list[engine.Loaded | None],
 ) -> None:
     assert set(looks(a_box(), [{"active": True, "loaded": one} for one in said])) == {wedge.Action.NOTHING}
 
 
-def test_engine_whose_loads_fail_is_warmed_after_five_minutes_however_many_callers_it_answers(box: config.Box) -> None:
-    actions = looks(box, [{"active": True, "loaded": False}] * 61)
-    assert actions.index(wedge.Action.WARM) == 59  # the look at 300 s
-    silent_now_and_then = ([{"active": True, "loaded": False}] * 9 + [{"active": True, "loaded": None}]) * 10
-    assert wedge.Action.WARM in looks(box, silent_now_and_then)
+def test_engine_that_refuses_three_of_our_own_requests_is_warmed_and_one_refusal_is_asked_again(
+    box: config.Box,
+) -> None:
+    refused, load_refused, came = (
+        {"token": wedge.Asked.REFUSED, "active": True},
+        {"load": wedge.Asked.REFUSED, "active": True},
+        {"token": wedge.Asked.CAME, "active": True},
+    )
+    for first in (refused, load_refused):
+        asked_again = [wedge.Action.PROVE, wedge.Action.PROVE, wedge.Action.WARM]
+        assert looks(box, [first, refused, refused]) == asked_again
+        assert wedge.Action.WARM not in looks(box, [first, refused, came, first, refused, came])
 
 
 def test_engine_that_does_not_say_what_is_loaded_is_left_alone(box: config.Box) -> None:
     assert set(looks(box, [{"loaded": None}] * 50)) == {wedge.Action.NOTHING}
 
 
-def test_self_prime_comes_after_twenty_idle_minutes_and_not_while_requests_run(box: config.Box) -> None:
+def test_self_prime_comes_after_twenty_idle_minutes_and_a_proof_every_hour_whatever_the_traffic(
+    box: config.Box,
+) -> None:
     idle = looks(box, [{}] * 500)
     assert [number for number, action in enumerate(idle, 1) if action is wedge.Action.PRIME] == [240, 480]
-    assert set(looks(box, [{"active": True}] * 500)) == {wedge.Action.NOTHING}
+    busy = looks(box, [{"active": True}] * 721)
+    assert [number * 5 for number, action in enumerate(busy, 1) if action is not wedge.Action.NOTHING] == [3600]
+    assert busy[719] is wedge.Action.PROVE
 
 
 # --- warm-up --------------------------------------------------------------------------------------------------
 
 TOKENS = {"model": "tiny", "response": "hi", "done": True, "eval_count": 8}
 LOADED = {"name": "tiny:latest", "digest": "d", "size": 9, "size_vram": 9, "context_length": 256}
+FOR_GOOD = "2318-08-07T03:36:58.123456789Z"
 
 
 @pytest.mark.parametrize(
     ("generated", "loaded", "problem"),
     [
         ({}, {}, None),
-        ({"response": ""}, {}, "generate returned no tokens"),
+        ({"response": "", "thinking": "The user says hello. They"}, {}, None),  # thoughts are tokens
+        ({"response": ""}, {}, None),  # whatever field they are in
+        ({}, {"expires_at": FOR_GOOD}, None),
+        ({}, {"expires_at": f"{YEAR}-06-04T14:38:31.83753-07:00"}, None),  # a caller's: put back once the gate is open
         ({"eval_count": 0}, {}, "generate returned no tokens"),
         ({"done": False}, {}, "generate returned no tokens"),
         ({"model": "other"}, {}, "other answered, not tiny"),
         ({}, {"name": "other:latest"}, "tiny is not loaded, but ['other:latest']"),
         ({}, {"digest": "x"}, "the loaded model is x, the store holds d"),
         ({}, {"context_length": 128}, "context length is 128, not 256"),
+        ({}, {"context_length": None}, "context length is None, not 256"),
         ({}, {"size_vram": 5}, "only 5 of 9 bytes are in GPU memory"),
     ],
 )
@@ -231,3 +297,20 @@ def test_gate_opens_only_for_tokens_of_the_exact_model_wholly_loaded(
     box: config.Box, generated: dict[str, Any], loaded: dict[str, Any], problem: str | None
 ) -> None:
     assert warm.problem(box, "d", {**TOKENS, **generated}, {"models": [{**LOADED, **loaded}]}) == problem
+
+
+@pytest.mark.parametrize(
+    ("expires", "held"),
+    [(FOR_GOOD, True), (f"{YEAR}-12-31T23:59:59Z", False), (f"{YEAR + 1}-01-01T00:04:00+01:00", False), ("", True)],
+)
+def test_expiry_of_this_year_or_the_next_is_a_callers(box: config.Box, expires: str, held: bool) -> None:
+    told = engine.loaded(box, "d", {"models": [{**LOADED, "expires_at": expires}]}, YEAR)
+    assert (told == engine.Loaded()) is held
+    assert told.expires == ("" if held else expires)
+
+
+def test_requests_of_our_own_ask_for_nothing_that_a_caller_does_not_get(box: config.Box) -> None:
+    assert warm.tokens(box, 1)["options"] == {"num_predict": 1}
+    assert "keep_alive" not in warm.tokens(box, 1)  # or who waits for another context may wait for ever
+    assert warm.load(box)["keep_alive"] == -1
+    assert "prompt" not in warm.load(box)

@@ -2,6 +2,10 @@
 
 import http.server
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import config
@@ -11,11 +15,18 @@ import keeper
 import leave
 import paths
 import pytest
+import sight
+import streams
 import warm
 import wedge
 
+from fleet import names
 from tests.box import servers
 from tests.box.conftest import a_box
+
+
+def nobody(_: Any) -> None:
+    """Takes metrics."""
 
 
 def box_on(port: int = 11434, **values: Any) -> config.Box:
@@ -31,19 +42,20 @@ def test_engine_that_answers_but_does_not_list_its_models_is_not_taken_for_unloa
             handler.close_connection = True  # cut without an answer
 
     with servers.local(answer) as port:
-        seen = keeper.look(box_on(port), keeper.Gpu(), proven=False)
+        seen = sight.look(box_on(port), (), sight.Sight(), None, None)
     assert seen.answers
     assert seen.loaded is None
+    assert not seen.reading
 
 
 def test_nvidia_smi_that_no_signal_ends_is_not_waited_for_nor_started_again(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(keeper, "GPU_SECONDS", 0.1)
-    monkeypatch.setattr(keeper, "GPU_QUERY", ("sleep", "5"))
-    end = keeper.subprocess.Popen.kill
-    monkeypatch.setattr(keeper.subprocess.Popen, "kill", lambda _: None)  # as of one that sleeps in the driver
-    gpu, started = keeper.Gpu(), time.monotonic()
+    monkeypatch.setattr(sight, "GPU_SECONDS", 0.1)
+    monkeypatch.setattr(sight, "GPU_QUERY", ("sleep", "5"))
+    end = sight.subprocess.Popen.kill
+    monkeypatch.setattr(sight.subprocess.Popen, "kill", lambda _: None)  # as of one that sleeps in the driver
+    gpu, started = sight.Gpu(), time.monotonic()
     assert gpu.busy() is None
     hanging = gpu._asking
     assert gpu.busy() is None
@@ -52,7 +64,7 @@ def test_nvidia_smi_that_no_signal_ends_is_not_waited_for_nor_started_again(
     assert capsys.readouterr().out.count("nobody can tell whether the GPU works") == 1
     end(hanging)
     hanging.wait()
-    monkeypatch.setattr(keeper, "GPU_QUERY", ("echo", "97"))
+    monkeypatch.setattr(sight, "GPU_QUERY", ("echo", "97"))
     assert gpu.busy()
 
 
@@ -64,9 +76,9 @@ def test_store_that_fails_while_a_notice_comes_ends_no_stream(monkeypatch: pytes
         return False
 
     paths.mark(paths.OPENED)
-    monkeypatch.setattr(keeper, "stored", stored)
+    monkeypatch.setattr(sight, "stored", stored)
     monkeypatch.setattr(leave, "request", asked.append)
-    keeper.Keeper(box_on()).step()
+    keeper.Keeper(box_on(), nobody).step()
     assert not asked
 
 
@@ -77,20 +89,139 @@ def test_store_that_can_no_longer_be_read_has_the_box_replaced(monkeypatch: pyte
     answers = [{"done": True}, {"models": []}]
     monkeypatch.setattr(warm.engine, "answer", lambda *_: answers[0])
     monkeypatch.setattr(warm.engine, "ask", lambda *_: answers[1])
-    keeper.Keeper(box_on())._warm()  # the manifest is not there
+    keeper.Keeper(box_on(), nobody)._warm()  # the manifest is not there
     assert asked[0].startswith("the engine did not come back: [Errno 2]")
 
 
-@pytest.mark.parametrize(("busy", "warmed"), [(True, 0), (False, 1), (None, 1)])
-def test_self_prime_that_fails_warms_the_engine_unless_the_gpu_works(
-    busy: bool | None, warmed: int, monkeypatch: pytest.MonkeyPatch
+def engine_that(status: int, seconds: float) -> Callable[[http.server.BaseHTTPRequestHandler], None]:
+    """An engine that answers every generate so, after so long."""
+
+    def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers["Content-Length"]))
+        time.sleep(seconds)
+        servers.reply(handler, b'{"done": true, "eval_count": 1}', status)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("status", "seconds", "busy", "warmed"),
+    [
+        (200, 0.6, True, 0),  # it works on it
+        (200, 0.6, False, 1),
+        (200, 0.6, None, 1),
+        (500, 0.0, False, 0),  # asked again before anything is shut
+    ],
+)
+def test_self_prime_whose_token_does_not_come_warms_the_engine_unless_the_gpu_works(
+    status: int, seconds: float, busy: bool | None, warmed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warms: list[None] = []
-    monkeypatch.setattr(keeper, "prime", lambda _: False)
-    monkeypatch.setattr(keeper.Gpu, "busy", lambda _: busy)
+    monkeypatch.setattr(sight, "connections", lambda _: ())
+    monkeypatch.setattr(sight.Gpu, "busy", lambda _: busy)
     monkeypatch.setattr(keeper.Keeper, "_warm", lambda _: warms.append(None))
-    keeper.Keeper(box_on())._act(wedge.Action.PRIME, "idle")
+    with servers.local(engine_that(status, seconds)) as port:
+        kept = keeper.Keeper(box_on(port, token_seconds=0.2, poll_seconds=0.1), nobody)
+        kept._act(wedge.Action.PRIME, "idle")
     assert len(warms) == warmed
+    assert kept._memory.refused == (status == 500)
+
+
+@pytest.mark.parametrize(
+    ("status", "asked"),
+    [(200, wedge.Asked.CAME), (500, wedge.Asked.REFUSED), (404, wedge.Asked.REFUSED), (503, wedge.Asked.BUSY)],
+)
+def test_full_queue_is_told_from_an_engine_that_refuses(status: int, asked: wedge.Asked) -> None:
+    with servers.local(engine_that(status, 0)) as port:
+        request = warm.Request(box_on(port), [warm.load(box_on())], 5)
+        assert request.done.wait(5)
+    assert request.asked is asked
+
+
+def test_request_that_is_given_up_says_nothing_of_the_engine() -> None:
+    with servers.local(engine_that(200, 1.0)) as port:
+        request = warm.Request(box_on(port), [warm.tokens(box_on(), 1)], 5)
+        assert not request.done.wait(0.1)
+        assert request.asked is wedge.Asked.PENDING
+        request.give_up()
+        assert request.done.wait(5)
+    assert request.asked is wedge.Asked.BUSY
+
+
+def test_warm_up_waits_for_a_queue_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = box_on()
+    answers = iter(
+        [engine.BusyError("full"), engine.BusyError("full"), {"done": True, "eval_count": 8, "model": "tiny"}]
+    )
+
+    def answer(*_: Any) -> Any:
+        if isinstance(found := next(answers), Exception):
+            raise found
+        return found
+
+    paths.mark(engine.manifest(box.model))
+    model = {"name": "tiny:latest", "digest": warm.digest(box), "size": 9, "size_vram": 9, "context_length": 256}
+    monkeypatch.setattr(warm, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(warm.engine, "answer", answer)
+    monkeypatch.setattr(warm.engine, "ask", lambda *_: {"models": [model]})
+    warm.warm(box, 5)
+    assert next(answers, None) is None
+
+
+def test_store_that_is_read_as_a_load_reads_it_is_seen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counted = folder / "stat"
+    monkeypatch.setattr(sight, "device_counters", lambda _: counted)
+    counted.write_text("4 0 1000 9 0 0 0 0 0 0 0\n")
+    store = sight.Store()
+    store.reading(box_on())
+    assert not store.reading(box_on())
+    counted.write_text(f"4 0 {1000 + 2_000_000} 9 0 0 0 0 0 0 0\n")  # a gigabyte more
+    assert store.reading(box_on())
+    counted.unlink()
+    assert not store.reading(box_on())
+
+
+@pytest.mark.parametrize(
+    ("partial", "gpu", "ticks", "busy"),
+    [
+        (False, False, 100_000, False),  # whole in GPU memory: the processor's work is somebody else's
+        (True, False, 100_000, True),
+        (True, False, 0, None),  # an idle GPU proves nothing there
+        (True, True, 0, True),
+        (True, None, 0, None),
+    ],
+)
+def test_work_of_the_processor_counts_where_part_of_the_model_is_there(
+    partial: bool, gpu: bool | None, ticks: int, busy: bool | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = folder / "stat"
+    counted.write_text("cpu  1000 0 1000 99 0 0 0 0 0 0\n")
+    monkeypatch.setattr(sight, "PROCESSOR", counted)
+    monkeypatch.setattr(sight, "answered", lambda _: True)
+    monkeypatch.setattr(sight, "running", lambda _: engine.Loaded(resized=True, partial=partial))
+    monkeypatch.setattr(sight.Gpu, "busy", lambda _: gpu)
+    seen, waits = sight.Sight(), (streams.Connection("10.0.0.2:1", 0, 300, 9, 9),)
+    sight.look(box_on(), waits, seen, None, None)
+    counted.write_text(f"cpu  {1000 + ticks} 0 1000 99 0 0 0 0 0 0\n")
+    assert sight.look(box_on(), waits, seen, None, None).gpu_busy is busy
+
+
+def test_generation_that_does_not_end_is_told_with_its_age_every_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[dict[str, Any]] = []
+    box = box_on(runaway_seconds=10, runaway_tell_seconds=20)
+    kept = keeper.Keeper(box, told.extend)
+    monkeypatch.setattr(
+        keeper.threading, "Thread", lambda target, args, daemon: SimpleNamespace(start=lambda: target(*args))
+    )
+    look = wedge.Look(0.0, True, None, False, True, True, True)
+    waits = [streams.Connection(f"10.0.0.2:{port}", 0, 300, 9, 9) for port in (1, 2, 3)]
+    for at in range(0, 40, 5):
+        kept._tell(replace(look, at=at), waits)
+    assert [datum["Value"] for datum in told] == [10, 30]
+    assert {datum["MetricName"] for datum in told} == {names.METRIC_RUNAWAY_GENERATION_SECONDS}
+    assert "GENERATION has run for 30 s, 2 callers wait; nothing here ends it" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("action", [wedge.Action.SHUT, wedge.Action.WARM, wedge.Action.REPLACE])
@@ -102,14 +233,14 @@ def test_keeper_that_was_looking_when_the_notice_came_leaves_gate_and_streams_al
     paths.mark(paths.GATE, gate.DRAINING)
     paths.mark(engine.manifest(box.model))
 
-    def look(_: config.Box, gpu: keeper.Gpu, proven: bool) -> wedge.Look:
+    def look(*_: Any) -> wedge.Look:
         paths.mark(paths.LEAVING, "interruption notice")
-        return wedge.Look(0.0, False, None, False, True, True, False, proven)
+        return wedge.Look(0.0, False, None, False, True, True, False)
 
-    monkeypatch.setattr(keeper, "look", look)
+    monkeypatch.setattr(sight, "look", look)
     monkeypatch.setattr(wedge, "decide", lambda _, memory, look: (memory, action, "why"))
     monkeypatch.setattr(leave, "request", asked.append)
-    keeper.Keeper(box).step()
+    keeper.Keeper(box, nobody).step()
     assert not asked
     assert gate.current() == gate.DRAINING
 
@@ -124,10 +255,11 @@ def test_warm_up_that_fails_during_a_drain_ends_no_stream(monkeypatch: pytest.Mo
         paths.mark(paths.LEAVING, "interruption notice")
         raise engine.EngineError("cut")
 
-    monkeypatch.setattr(keeper, "look", lambda _, gpu, proven: wedge.Look(0.0, True, True, True, False, False, None))
+    look = wedge.Look(0.0, True, engine.Loaded(), True, False, False, None)
+    monkeypatch.setattr(sight, "look", lambda *_: look)
     monkeypatch.setattr(keeper.warm, "warm", warm)
     monkeypatch.setattr(gate, "set_state", lambda *_, unless_leaving=False: None)
     monkeypatch.setattr(leave, "request", asked.append)
-    keeper.Keeper(box).step()
+    keeper.Keeper(box, nobody).step()
     assert paths.LEAVING.exists()
     assert not asked

@@ -1,6 +1,7 @@
 """A box that serves: notices, streams, a wedged or crashed engine, metadata and APIs that are ill."""
 
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -227,7 +228,7 @@ def test_engine_that_fails_its_self_prime_is_warmed_behind_a_shut_gate(serving: 
     box = serving(self_prime_seconds=1.0)
     box.wait_for("ENGINE prime: done")
     box.slow_prompts(3 * world.QUICK["token_seconds"])
-    failed = box.wait_for(r"^([\d.]+) ENGINE prime: /api/generate: ")
+    failed = box.wait_for(r"^([\d.]+) ENGINE prime: no token in 2 s")
     log = box.probe(ask=False)
     world.wait(lambda: world.last(log) == "refused")
     box.slow_prompts(0)
@@ -235,6 +236,48 @@ def test_engine_that_fails_its_self_prime_is_warmed_behind_a_shut_gate(serving: 
     assert float(opened[1]) > float(failed[1])
     world.wait(lambda: world.last(log) == "accepted", story=box.journal)
     assert box.lifecycle() == "InService"
+
+
+def test_callers_who_unload_or_change_the_model_find_an_open_gate_and_the_model_is_put_back(serving: Serving) -> None:
+    """A load takes longer here than a wedge is given."""
+    box = serving()
+    log = box.probe(ask=False)
+    box.standin("load_seconds", str(1.3 * world.QUICK["wedge_stuck_seconds"]))
+    assert box.generate(body={"keep_alive": "5m"}).end()[0] == 0
+    box.wait_for("ENGINE load: a caller's keep_alive would unload it")
+    assert box.generate(body={"keep_alive": 0}).end()[0] == 0
+    box.wait_for("ENGINE load: tiny is not loaded")
+    waits = box.generate(num_ctx=128)  # a load for the box, one for this caller, and one for the next
+    assert waits.end(seconds=60)[0] == 0
+    box.wait_for("ENGINE load: context length is 128, not 256")
+    world.wait(lambda: box.log().rstrip().endswith("ENGINE model: loaded whole, for good"), story=box.log)
+    assert set(answered_since(log, 0)) == {"accepted"}
+    assert not re.search("ENGINE (shut|warm|replace)", box.log())
+    assert box.lifecycle() == "InService"
+
+
+def test_engine_that_answers_500_to_everyone_is_found_by_the_token_that_does_not_come(serving: Serving) -> None:
+    box = serving(prove_seconds=2.0)
+    box.wait_for("ENGINE prove: no token of our own for")
+    box.standin("failing")
+    box.wait_for("ENGINE warm: 3 requests of our own were refused")
+    box.wait_for("leaving: the engine did not come back: /api/generate: 500")
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+
+
+def test_generation_without_an_end_is_told_with_its_age_and_ended_by_nobody(serving: Serving) -> None:
+    box = serving(runaway_seconds=1.5, runaway_tell_seconds=0.5)
+    (box.here / "gpu").write_text("97\n")
+    before = box.journal().count("reads a prompt")
+    endless = box.generate(tokens=400, stream=True, pace_seconds=0.15)
+    world.wait(lambda: box.journal().count("reads a prompt") > before)
+    waiting = [box.generate(tokens=1) for _ in range(3)]
+    box.wait_for(r"GENERATION has run for \d+ s, 3 callers wait; nothing here ends it")
+    world.wait(lambda: box.metrics(names.METRIC_RUNAWAY_GENERATION_SECONDS), story=box.journal)
+    assert endless.process.poll() is None
+    endless.process.kill()  # its caller does
+    assert [each.end()[0] for each in waiting] == [0, 0, 0]
+    assert "ENGINE" not in box.log()
 
 
 def test_emptied_instance_store_has_the_box_replaced_once_its_streams_have_ended(serving: Serving) -> None:

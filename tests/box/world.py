@@ -49,6 +49,7 @@ QUICK = {
     "wedge_silent_seconds": 1.5,
     "wedge_stuck_seconds": 2.0,
     "wedge_confirm_seconds": 2.0,
+    "resized_idle_seconds": 1.0,
 }
 
 SETTINGS = Settings(
@@ -58,7 +59,7 @@ SETTINGS = Settings(
     port=PORT,
     model=Model(
         name="tiny",
-        engine_version="0.0.1",
+        engine_version="0.13.5",
         engine=Artifact(key="engine/ollama.tgz"),
         gguf=Artifact(key="models/tiny.gguf"),
         modelfile=Artifact(key="models/Modelfile"),
@@ -92,13 +93,18 @@ def slow_prompts(seconds: float) -> str:
     return f"mkdir -p $1/opt/standin; echo {seconds} >$1/opt/standin/prompt_seconds"
 
 
+def engine_is(version: str) -> str:
+    """A `prepare` that makes the engine one of this version."""
+    return f"mkdir -p $1/opt/standin; echo export STANDIN_VERSION={version} >$1/opt/standin/env\n"
+
+
 def artifacts(folder: Path, seed: int = 0) -> dict[str, Path]:
     """The three source artifacts by key: the stand-in engine as a release tarball, a real tiny model, its Modelfile."""
     from tests.box import tiny_model
 
     folder.mkdir(parents=True, exist_ok=True)
     tiny_model.write(folder / "tiny.gguf", seed)
-    (folder / "Modelfile").write_text("FROM ./tiny.gguf\n")
+    (folder / "Modelfile").write_text("FROM ./tiny.gguf\nTEMPLATE {{ .Prompt }}{{ .Thinking }}\n")  # it thinks
     (folder / "bin").mkdir(exist_ok=True)
     program = folder / "bin" / "ollama"
     program.write_text(ENGINE.format(python=sys.executable, standins=STANDINS))
@@ -221,9 +227,18 @@ class World:
         self._call([sys.executable, str(STANDINS / "prober.py"), *words])
         return log
 
-    def generate(self, *, tokens: int = 8, stream: bool = False, address: str = netns.BOX_V4, **options: Any) -> "Call":
-        """Start a caller outside with one real request."""
-        body = {"model": "tiny", "prompt": "Hello", "stream": stream, "options": {"num_predict": tokens, **options}}
+    def generate(
+        self,
+        *,
+        tokens: int = 8,
+        stream: bool = False,
+        address: str = netns.BOX_V4,
+        body: dict[str, Any] | None = None,
+        **options: Any,
+    ) -> "Call":
+        """Start a caller outside with one real request; `body` adds to it."""
+        asked = {"model": "tiny", "prompt": "Hello", "stream": stream, "options": {"num_predict": tokens, **options}}
+        body = {**asked, **(body or {})}
         url = f"http://[{address}]:{PORT}/api/generate" if ":" in address else f"http://{address}:{PORT}/api/generate"
         curl = ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "-d", json.dumps(body), url]
         return Call(self._call(curl, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
@@ -248,8 +263,12 @@ class World:
 
     def slow_prompts(self, seconds: float) -> None:
         """From now on the engine reads every prompt slowly that does not say how long it takes."""
+        self.standin("prompt_seconds", str(seconds))
+
+    def standin(self, name: str, text: str = "") -> None:
+        """Tell the engine's stand-in something, for all requests."""
         self.inside("/opt/standin").mkdir(exist_ok=True)
-        self.inside("/opt/standin/prompt_seconds").write_text(str(seconds))
+        self.inside(f"/opt/standin/{name}").write_text(text)
 
     def signal(self, unit: str, name: str) -> None:
         """Signal a unit's process: KILL, STOP, CONT."""

@@ -1,20 +1,23 @@
 """Stand-in for Ollama: its routes and its store layout over a real llama.cpp (xllamacpp). Real loads, real tokens.
 
-    ollama.py serve                      reads OLLAMA_HOST, OLLAMA_MODELS, OLLAMA_CONTEXT_LENGTH
+    ollama.py serve                      reads OLLAMA_HOST, _MODELS, _CONTEXT_LENGTH, _KEEP_ALIVE, _MAX_QUEUE
     ollama.py create NAME -f Modelfile   imports the GGUF that FROM names; with --quantize KIND it becomes another file
 
 As in the real one, whoever reaches the port may change the store: /api/create, /api/copy, /api/delete, /api/pull; and
 it is the server that writes it, also for the client's `create`, which sends the file's path where the real one sends
 its bytes.
-With OLLAMA_NUM_PARALLEL=1 one request runs at a time. The options `pace_seconds` (per token) and `prompt_seconds` of
-a request, which a real engine ignores, play a big model's time; a file sets that of all other requests. A blob whose
-size is wrong does not load.
+Who is served when, and what a request does to the loaded model, is `scheduler`'s. A model whose TEMPLATE names
+`.Thinking` thinks: since version 0.12.5 without being asked to, and few tokens are then thoughts alone. The options
+`pace_seconds` (per token) and `prompt_seconds` of a request, which a real engine ignores, play a big model's time.
+Files in /opt/standin do so for all other requests: `prompt_seconds`; `load_seconds`, in which the model's file is read;
+and `failing` makes every request an error. A blob whose size is wrong does not load.
 """
 
 import hashlib
 import http.client
 import http.server
 import json
+import mmap
 import os
 import select
 import shutil
@@ -22,14 +25,22 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-VERSION = "0.0.1"
+import scheduler
+
+VERSION = os.environ.get("STANDIN_VERSION", "0.13.5")
+THINKS_UNASKED = (0, 12, 5)
+PS_WAITS_FOR_LOADS = (0, 12, 5)  # nobody says since when: the box must bear both
 MODELS = Path(os.environ.get("OLLAMA_MODELS", "/nowhere"))
-PROMPT_SECONDS = Path("/opt/standin/prompt_seconds")
+STANDIN = Path("/opt/standin")
 MODEL_LAYER = "application/vnd.ollama.image.model"
 SYSTEM_LAYER = "application/vnd.ollama.image.system"
+MODEL_CONTEXT = GPU_CONTEXT = 256
 
 
 def manifest_path(model: str) -> Path:
@@ -48,16 +59,20 @@ def add_blob(data: bytes, kind: str) -> dict[str, Any]:
 
 def create(model: str, modelfile: Path, quantize: str = "") -> None:
     """Import. Quantizing is a stand-in: the same weights, with the kind written behind them."""
-    lines = dict(line.split(maxsplit=1) for line in modelfile.read_text().splitlines() if line.strip())
-    weights = (modelfile.parent / lines["FROM"].strip()).read_bytes()
+    lines = [line.split(maxsplit=1) for line in modelfile.read_text().splitlines() if line.strip()]
+    said = {name: value.strip() for name, value in lines}
+    weights = (modelfile.parent / said["FROM"]).read_bytes()
     layers = [add_blob(weights + quantize.encode(), MODEL_LAYER)]
-    if "SYSTEM" in lines:
-        layers.append(add_blob(lines["SYSTEM"].encode(), SYSTEM_LAYER))
-    write_manifest(model, layers)
+    if "SYSTEM" in said:
+        layers.append(add_blob(said["SYSTEM"].encode(), SYSTEM_LAYER))
+    parameters = dict(value.split() for name, value in lines if name == "PARAMETER")
+    write_manifest(model, layers, {"template": said.get("TEMPLATE", ""), "parameters": parameters})
 
 
-def write_manifest(model: str, layers: list[dict[str, Any]]) -> None:
-    config = add_blob(b'{"model_format":"gguf"}', "application/vnd.docker.container.image.v1+json")
+def write_manifest(model: str, layers: list[dict[str, Any]], said: dict[str, Any]) -> None:
+    """What the Modelfile said stands in the configuration, where the real one makes layers of it."""
+    text = json.dumps({"model_format": "gguf", **said}).encode()
+    config = add_blob(text, "application/vnd.docker.container.image.v1+json")
     path = manifest_path(model)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps({"schemaVersion": 2, "config": config, "layers": layers}))
@@ -67,12 +82,12 @@ def administer(path: str, asked: dict[str, Any]) -> None:
     """What any caller may ask of the store."""
     if path == "/api/create" and "modelfile" in asked:
         create(asked["model"], Path(asked["modelfile"]), asked["quantize"])
-    elif path == "/api/create":
-        layers = json.loads(manifest_path(asked["from"]).read_bytes())["layers"]
-        write_manifest(asked["model"], [*layers, add_blob(asked["system"].encode(), SYSTEM_LAYER)])
-    elif path == "/api/copy":
-        layers = json.loads(manifest_path(asked["source"]).read_bytes())["layers"]
-        write_manifest(asked["destination"], layers)
+    elif path in ("/api/create", "/api/copy"):
+        source = asked.get("from") or asked["source"]
+        layers = json.loads(manifest_path(source).read_bytes())["layers"]
+        if "system" in asked:
+            layers.append(add_blob(asked["system"].encode(), SYSTEM_LAYER))
+        write_manifest(asked.get("model") or asked["destination"], layers, image(source)[1])
     elif path == "/api/pull":
         add_blob(b"of some registry", MODEL_LAYER)
     elif path == "/api/delete":
@@ -91,36 +106,145 @@ def client(model: str, modelfile: str, quantize: str) -> None:
         sys.exit(f"Error: {answer.read().decode()}")
 
 
+def image(model: str) -> tuple[dict[str, Any], dict[str, Any], str]:
+    """The model's layer, its configuration and its digest."""
+    text = manifest_path(model).read_bytes()
+    manifest = json.loads(text)
+    layer = next(entry for entry in manifest["layers"] if entry["mediaType"] == MODEL_LAYER)
+    config = json.loads(blob_path(manifest["config"]).read_text())
+    return layer, config, hashlib.sha256(text).hexdigest()
+
+
+def blob_path(entry: dict[str, Any]) -> Path:
+    return MODELS / "blobs" / str(entry["digest"]).replace(":", "-")
+
+
+def setting(name: str) -> float:
+    """What a file sets for all requests; 0 where there is none."""
+    return float((STANDIN / name).read_text()) if (STANDIN / name).exists() else 0.0
+
+
+def seconds(keep_alive: Any) -> float | None:
+    """A `keep_alive`: seconds, or a duration such as 5m; negative is for good."""
+    if keep_alive is None:
+        return None
+    text = str(keep_alive)
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1], 0)
+    value = float(text[:-1]) * unit if unit else float(text)
+    return value if value >= 0 else scheduler.FOR_GOOD
+
+
+class TurnedAwayError(Exception):
+    """A request that is not served: its status and what is said."""
+
+
 class Runner:
-    """The one loaded model."""
+    """The one loaded model, as the scheduler has it, over the real one."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.loaded: dict[str, dict[str, Any]] = {}
+        self.lock = threading.Condition()
+        version = tuple(map(int, VERSION.split(".")))
+        self.thinks_unasked = version >= THINKS_UNASKED
+        self.scheduler = scheduler.Scheduler(
+            default_context=int(os.environ.get("OLLAMA_CONTEXT_LENGTH", 4096)),
+            model_context=MODEL_CONTEXT,
+            gpu_context=GPU_CONTEXT,
+            size=1,
+            max_queue=int(os.environ.get("OLLAMA_MAX_QUEUE", 512)),
+            default_keep_alive=seconds(os.environ.get("OLLAMA_KEEP_ALIVE", "5m")) or 0.0,
+            newer=version >= PS_WAITS_FOR_LOADS,
+        )
+        self.name = self.digest = ""
         self.server: Any = None
+        threading.Thread(target=self.keep, daemon=True).start()
 
-    def load(self, model: str, context: int) -> None:
-        text = manifest_path(model).read_bytes()
-        layer = next(entry for entry in json.loads(text)["layers"] if entry["mediaType"] == MODEL_LAYER)
-        blob = MODELS / "blobs" / layer["digest"].replace(":", "-")
-        if blob.stat().st_size != layer["size"]:
-            raise OSError("blob truncated")
-        digest, name = hashlib.sha256(text).hexdigest(), model if ":" in model else f"{model}:latest"
-        if self.loaded.get(name, {}).get("digest") == digest and self.loaded[name]["context_length"] == context:
-            return
-        import xllamacpp
+    def keep(self) -> None:
+        """Time passes; loads are done as the scheduler begins them."""
+        while True:
+            with self.lock:
+                self.scheduler.tick(time.monotonic())
+                load, loaded = self.scheduler.loading, self.scheduler.loaded
+                self.lock.notify_all()
+                self.lock.wait(0.02)
+            if load and loaded:
+                error = self.load(load, loaded.context)
+                with self.lock:
+                    if self.scheduler.loading is load:
+                        self.scheduler.load_ended(time.monotonic(), error)
 
-        params = xllamacpp.CommonParams()
-        params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(blob), context, 1, False
-        params.cpuparams.n_threads, params.verbosity = 1, 0
-        with socket.socket() as free:  # the library's own server wants a port, on loopback
-            free.bind(("127.0.0.1", 0))
-            params.hostnames, params.port = ["127.0.0.1"], free.getsockname()[1]
-        self.server = xllamacpp.Server(params)
-        size = layer["size"]
-        self.loaded = {
-            name: {"name": name, "digest": digest, "size": size, "size_vram": size, "context_length": context}
-        }
+    def load(self, request: scheduler.Request, context: int) -> str:
+        """Load for real; what went wrong."""
+        try:
+            layer, _, self.digest = image(self.name)
+            blob = blob_path(layer)
+            if blob.stat().st_size != layer["size"]:
+                return "blob truncated"
+            self.scheduler.size = layer["size"]
+            end = time.monotonic() + setting("load_seconds")
+            while time.monotonic() < end and self.scheduler.loading is request:
+                read_past_the_cache(blob)
+            import xllamacpp
+
+            params = xllamacpp.CommonParams()
+            params.model.path, params.n_ctx, params.n_parallel, params.warmup = str(blob), context, 1, False
+            params.cpuparams.n_threads, params.verbosity = 1, 0
+            with socket.socket() as free:  # the library's own server wants a port, on loopback
+                free.bind(("127.0.0.1", 0))
+                params.hostnames, params.port = ["127.0.0.1"], free.getsockname()[1]
+            self.server = xllamacpp.Server(params)
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    @contextmanager
+    def turn(self, handler: "Handler", model: str, asked: dict[str, Any]) -> Iterator[None]:
+        """Wait until it is this request's turn. Raises TurnedAwayError, and ConnectionError where the caller left."""
+        options = {**image(model)[1]["parameters"], **asked.get("options", {})}
+        request = scheduler.Request(
+            int(options.get("num_ctx", 0)),
+            seconds(asked.get("keep_alive")),
+            int(options.get("num_gpu", -1)),
+            not asked.get("prompt"),
+        )
+        with self.lock:
+            self.name = model
+            if not self.scheduler.arrive(request, time.monotonic()):
+                raise TurnedAwayError(503, "server busy, please try again.  maximum pending requests exceeded")
+        try:
+            with self.lock:
+                while not (self.scheduler.serving is request or (request.empty and request.admitted) or request.error):
+                    if handler.gone():
+                        raise ConnectionError
+                    self.lock.wait(0.05)
+            if request.error:
+                raise TurnedAwayError(500, request.error)
+            yield
+        finally:
+            with self.lock:
+                self.scheduler.ended(request, time.monotonic())
+
+    def unload(self) -> None:
+        with self.lock:
+            self.scheduler.unload(time.monotonic())
+
+    def running(self) -> list[dict[str, Any]] | None:
+        with self.lock:
+            found = self.scheduler.running(time.monotonic())
+        if found is None:
+            return None
+        now, name = time.time() - time.monotonic(), self.name if ":" in self.name else f"{self.name}:latest"
+        return [
+            {
+                "name": name,
+                "model": name,
+                "digest": self.digest,
+                "size": self.scheduler.size,
+                "size_vram": vram,
+                "context_length": context,
+                "expires_at": datetime.fromtimestamp(now + expires, UTC).isoformat(),
+            }
+            for context, vram, expires in found
+        ]
 
     def tokens(self, prompt: str, count: int) -> str:
         answer = self.server.handle_completions({"prompt": prompt, "max_tokens": count, "stream": False})
@@ -128,12 +252,21 @@ class Runner:
         return str(first["choices"][0]["text"])
 
 
-RUNNER = Runner()
+def read_past_the_cache(path: Path) -> None:
+    """Read a file from its device, as a load does of one that the page cache cannot hold; a tmpfs has no device."""
+    buffer = mmap.mmap(-1, 1 << 20)
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except OSError:
+        return time.sleep(0.01)
+    try:
+        while os.readv(file, [buffer]) == len(buffer):
+            continue
+    finally:
+        os.close(file)
 
 
-def prompt_seconds() -> str:
-    """How long every prompt takes that does not say so itself."""
-    return PROMPT_SECONDS.read_text() if PROMPT_SECONDS.exists() else "0"
+RUNNER: Any = Runner() if sys.argv[1:2] == ["serve"] else None
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -148,13 +281,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if self.path == "/api/version":
-            return self.answer(200, {"version": os.environ.get("STANDIN_VERSION", VERSION)})
+            return self.answer(200, {"version": VERSION})
         if self.path == "/api/ps":
-            return self.answer(200, {"models": list(RUNNER.loaded.values())})
+            while (found := RUNNER.running()) is None:
+                time.sleep(0.05)
+            return self.answer(200, {"models": found})
         if self.path == "/api/tags":
-            (MODELS / "manifests").mkdir(
-                parents=True, exist_ok=True
-            )  # as the real one: a store without it is written to
+            # as the real one: a store without it is written to
+            (MODELS / "manifests").mkdir(parents=True, exist_ok=True)
             found = (MODELS / "manifests").rglob("*")
             return self.answer(200, {"models": [{"name": f"{p.parent.name}:{p.name}"} for p in found if p.is_file()]})
         return self.answer(404, {"error": "not found"})
@@ -167,48 +301,67 @@ class Handler(http.server.BaseHTTPRequestHandler):
             except OSError as error:
                 return self.answer(404 if isinstance(error, FileNotFoundError) else 500, {"error": str(error)})
             return self.answer(200, {"status": "success"})
-        model, options = asked["model"], asked.get("options", {})
+        model = asked["model"]
         if not manifest_path(model).is_file():
             return self.answer(404, {"error": f"model '{model}' not found"})
-        with RUNNER.lock:
-            try:
-                RUNNER.load(model, int(options.get("num_ctx") or os.environ.get("OLLAMA_CONTEXT_LENGTH", 256)))
-            except Exception as error:
-                return self.answer(500, {"error": f"{type(error).__name__}: {error}"})
-            wanted, pace = int(options.get("num_predict", 16)), float(options.get("pace_seconds", 0))
-            if not self.read_prompt(float(options.get("prompt_seconds", prompt_seconds()))):
-                return None
-            if asked.get("stream", True):
-                return self.stream(model, asked["prompt"], wanted, pace)
-            text = RUNNER.tokens(asked["prompt"], wanted)
-        return self.answer(200, {"model": model, "response": text, "done": True, "eval_count": wanted})
+        if not asked.get("prompt") and seconds(asked.get("keep_alive")) == 0:
+            RUNNER.unload()
+            return self.answer(200, {"model": model, "response": "", "done": True, "done_reason": "unload"})
+        try:
+            with RUNNER.turn(self, model, asked):
+                self.generate(model, asked)
+        except TurnedAwayError as error:
+            status, message = error.args
+            self.answer(status, {"error": message})
+        except ConnectionError:
+            self.close_connection = True
+        return None
 
     def do_DELETE(self) -> None:
         self.do_POST()
 
-    def read_prompt(self, seconds: float) -> bool:
-        """A long prompt's time; False once the caller is gone, which ends a request in the real engine too."""
+    def generate(self, model: str, asked: dict[str, Any]) -> None:
+        """Its turn has come."""
+        if not asked.get("prompt"):
+            return self.answer(200, {"model": model, "response": "", "done": True, "done_reason": "load"})
+        if (STANDIN / "failing").exists():
+            raise TurnedAwayError(500, "llama runner process has terminated: exit status 2")
+        options = asked.get("options", {})
+        wanted, pace = int(options.get("num_predict", 16)), float(options.get("pace_seconds", 0))
+        thinks = ".Thinking" in image(model)[1]["template"] and asked.get("think", RUNNER.thinks_unasked)
+        self.read_prompt(float(options.get("prompt_seconds", setting("prompt_seconds"))))
+        said = {"model": model, "response": ""}
+        if asked.get("stream", True):
+            return self.stream(said, "thinking" if thinks else "response", asked["prompt"], wanted, pace)
+        said["thinking" if thinks else "response"] = RUNNER.tokens(asked["prompt"], wanted)
+        return self.answer(200, {**said, "done": True, "done_reason": "length", "eval_count": wanted})
+
+    def gone(self) -> bool:
+        """Whether the caller is gone, which ends a request in the real engine too."""
+        ready, _, _ = select.select([self.connection], [], [], 0)
+        return bool(ready) and not self.connection.recv(1, socket.MSG_PEEK)
+
+    def read_prompt(self, seconds: float) -> None:
+        """A long prompt's time; raises ConnectionError once the caller is gone."""
         sys.stdout.write(f"engine stand-in: reads a prompt for {seconds} s\n")
         sys.stdout.flush()
         end = time.monotonic() + seconds
         while time.monotonic() < end:
-            gone, _, _ = select.select([self.connection], [], [], 0.05)
-            if gone and not self.connection.recv(1, socket.MSG_PEEK):
-                self.close_connection = True
-                return False
-        return True
+            if self.gone():
+                raise ConnectionError
+            time.sleep(0.05)
 
-    def stream(self, model: str, prompt: str, wanted: int, pace: float) -> None:
+    def stream(self, said: dict[str, Any], where: str, prompt: str, wanted: int, pace: float) -> None:
         """One chunk a token, as Ollama sends them."""
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         for number in range(wanted):
             prompt += (text := RUNNER.tokens(prompt[-64:], 1))
-            self.chunk({"model": model, "response": text, "done": False})
+            self.chunk({**said, where: text, "done": False})
             if number < wanted - 1:
                 time.sleep(pace)
-        self.chunk({"model": model, "response": "", "done": True, "eval_count": wanted})
+        self.chunk({**said, "done": True, "eval_count": wanted})
         self.wfile.write(b"0\r\n\r\n")
 
     def chunk(self, body: dict[str, Any]) -> None:
