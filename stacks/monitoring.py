@@ -37,6 +37,9 @@ class Monitoring:
             watchdog.function.metric_errors(statistic="Sum", period=ONE_MINUTE),
         )
         self._alarm("boot-failed", "A box gave up its boot and left", self._metric(names.METRIC_BOOT_FAILED, "Sum"))
+        # told every minute: over five, one that comes late neither lights the alarm anew nor puts it out
+        runaway = self._metric(names.METRIC_RUNAWAY_GENERATION_SECONDS, "Maximum").with_(period=FIVE_MINUTES)
+        self._alarm("runaway-generation", "A generation does not end, and callers wait behind it", runaway)
         self._dashboard(healthy)
 
     def _metric(self, name: str, statistic: str, **dimensions: str) -> cloudwatch.Metric:

@@ -19,7 +19,8 @@ from lambdas.watchdog.world import World
 
 DECISIONS_SINCE_HOURS = 6  # twelve scans
 DECISION_SCANS = 2  # asked first: the log is told oldest first, in pages that may be empty
-DECISION_PAGES = 3  # of both windows: with the other nine calls of a look, twelve
+DECISION_PAGES = 3  # of both windows: with the other ten calls of a look, thirteen
+RUNAWAY_SINCE_SECONDS = 300  # told every minute while it runs, and CloudWatch takes a minute or two
 
 
 class OperatorCloud(AwsCloud):
@@ -71,14 +72,15 @@ class View:
     decisions: tuple[Decided, ...]  # oldest first
     decisions_complete: bool  # whether the log was read to its end
     spot_usd: dict[tuple[str, str], float]  # by pool and zone, USD per hour, now
+    runaway_seconds: float | None  # how long a generation has run that does not end; None where there is none
 
 
 def look(settings: Settings, aws: Aws) -> View:
-    """Nine calls and the log, the independent ones at the same time."""
+    """Ten calls and the log, the independent ones at the same time."""
     fleet = settings.fleet_name
     function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
     cloud = OperatorCloud(settings, aws, function)
-    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices = aws.together(
+    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices, runaway = aws.together(
         cloud.parameters,
         cloud.group,
         cloud.alarm,
@@ -87,6 +89,7 @@ def look(settings: Settings, aws: Aws) -> View:
         cloud.refreshes,
         functools.partial(last_decisions, aws, settings),
         functools.partial(spot_prices, aws, settings),
+        functools.partial(runaway_seconds, aws, fleet),
     )
     ids = tuple(box.id for box in group.boxes)
     world = World(
@@ -102,7 +105,7 @@ def look(settings: Settings, aws: Aws) -> View:
         state, problem = loads(text), ""
     except StateError as error:
         state, problem = None, str(error)
-    return View(world, state, problem, decided, complete, prices)
+    return View(world, state, problem, decided, complete, prices, runaway)
 
 
 def target_group(aws: Aws, fleet: str) -> str:
@@ -177,3 +180,20 @@ def spot_prices(aws: Aws, settings: Settings) -> dict[tuple[str, str], float]:
         StartTime=datetime.now(UTC),
     )["SpotPriceHistory"]
     return {(line["InstanceType"], line["AvailabilityZone"]): float(line["SpotPrice"]) for line in history}
+
+
+def runaway_seconds(aws: Aws, fleet: str) -> float | None:
+    """The age of a generation that does not end, as a box told it last; None where none did lately."""
+    now = datetime.now(UTC)
+    found = aws.call(
+        "cloudwatch",
+        "GetMetricStatistics",
+        Namespace=names.METRIC_NAMESPACE,
+        MetricName=names.METRIC_RUNAWAY_GENERATION_SECONDS,
+        Dimensions=[{"Name": names.DIMENSION_FLEET, "Value": fleet}],
+        StartTime=now - timedelta(seconds=RUNAWAY_SINCE_SECONDS),
+        EndTime=now,
+        Period=60,
+        Statistics=["Maximum"],
+    )["Datapoints"]
+    return max(found, key=lambda point: point["Timestamp"])["Maximum"] if found else None

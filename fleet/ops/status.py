@@ -181,6 +181,9 @@ def _with_problems(status: Status, view: View) -> Status:
         found.append(f"{len(view.state.owed)} mail not sent yet: docs/runbook/function-failed.md")
     if view.world.group and "Launch" in view.world.group.suspended:
         found.append("Launch is suspended: docs/runbook/mail-boot-loop.md")
+    if view.runaway_seconds is not None:
+        age = f"{view.runaway_seconds / 60:.0f} min"
+        found.append(f"a generation has run for {age} and does not end: docs/runbook/runaway-generation.md")
     if status.decisions and str(status.decisions[-1]["outcome"]).startswith("failed"):
         found.append(f"the last decision failed: {status.decisions[-1]['outcome']}: docs/runbook/function-failed.md")
     if view.world.refreshes and view.world.refreshes[0].failed:

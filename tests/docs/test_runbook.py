@@ -24,7 +24,7 @@ def test_every_alarm_links_a_page_that_exists(assembly: Path) -> None:
         for resource in json.loads(template.read_text())["Resources"].values()
         if resource["Type"] == "AWS::CloudWatch::Alarm"
     ]
-    assert len(alarms) == 4
+    assert len(alarms) == 5
     for description in alarms:
         (page,) = re.findall(r"docs/runbook/[a-z-]+\.md", description)
         assert (ROOT / page).exists(), page

@@ -5,12 +5,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
+from fleet import names
 from fleet.cli import main
 from fleet.embedded import policies
 from fleet.embedded.deployed import Deployed
@@ -85,6 +87,17 @@ def test_status_says_that_the_log_was_not_read_to_its_end(fleetctl: Fleetctl, mo
     monkeypatch.setattr(observe, "last_decisions", lambda *_: ((), False))
     assert "log not read to its end: decisions may be missing" in fleetctl("status").stdout
     assert json.loads(fleetctl("status", "--json").stdout)["decisions_complete"] is False
+
+
+def test_status_tells_a_generation_that_does_not_end_with_its_age(live: Deployed, fleetctl: Fleetctl) -> None:
+    metric = {"MetricName": names.METRIC_RUNAWAY_GENERATION_SECONDS, "Dimensions": [{"Name": "Fleet", "Value": "llm"}]}
+    cloudwatch, now = live.aws.client("cloudwatch"), datetime.now(UTC)
+    for ago, seconds in ((3600, 900), (130, 2340), (70, 2400)):
+        datum = {**metric, "Timestamp": now - timedelta(seconds=ago), "Value": seconds, "Unit": "Seconds"}
+        cloudwatch.put_metric_data(Namespace=names.METRIC_NAMESPACE, MetricData=[datum])
+    done = fleetctl("status", "--json")
+    told = "a generation has run for 40 min and does not end: docs/runbook/runaway-generation.md"
+    assert (done.exit_code, json.loads(done.stdout)["problems"]) == (3, [told])
 
 
 def test_status_ends_with_three_when_the_lever_disagrees(live: Deployed, fleetctl: Fleetctl) -> None:

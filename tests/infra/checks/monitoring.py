@@ -26,6 +26,15 @@ def boot_failed_alarm_sees_the_first_failed_boot(t: Templates, s: Settings) -> N
 
 
 @check
+def runaway_generation_alarm_sees_the_age_that_a_box_told_in_five_minutes(t: Templates, s: Settings) -> None:
+    alarm = alarm_of(t, s, "runaway-generation")
+    metric = (alarm["Namespace"], alarm["MetricName"], alarm["Statistic"], alarm["Period"])
+    assert metric == (names.METRIC_NAMESPACE, names.METRIC_RUNAWAY_GENERATION_SECONDS, "Maximum", 300)
+    assert alarm["Dimensions"] == [{"Name": names.DIMENSION_FLEET, "Value": s.fleet_name}]
+    assert at_once({**alarm, "Period": 60})
+
+
+@check
 def nothing_serves_alarm_waits_until_the_watchdog_had_its_time(t: Templates, s: Settings) -> None:
     alarm = alarm_of(t, s, "nothing-serves")
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/NetworkELB", "HealthyHostCount")
@@ -38,12 +47,12 @@ def nothing_serves_alarm_waits_until_the_watchdog_had_its_time(t: Templates, s: 
 @check
 def every_alarm_names_its_page_and_mails_both_ways(t: Templates, s: Settings) -> None:
     alarms = [alarm["Properties"] for alarm in resources(t["group"], ALARM)]
-    assert len(alarms) == 4
+    assert len(alarms) == 5
     for alarm in alarms:
         page = alarm["AlarmName"].removeprefix(f"{s.fleet_name}-")
         assert alarm["AlarmDescription"].endswith(f"What to do: docs/runbook/{page}.md")
     mailed = [alarm for alarm in alarms if not alarm["AlarmName"].endswith("no-healthy-target")]  # wakes the watchdog
-    assert len(mailed) == 3
+    assert len(mailed) == 4
     for alarm in mailed:
         assert alarm["AlarmActions"] == alarm["OKActions"] == ["<Mail>"]
 
