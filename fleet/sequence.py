@@ -35,7 +35,7 @@ class NotDestroyedError(UserError):
 
 
 def deploy(settings: Settings, arguments: Sequence[str]) -> None:
-    """Refuse what would hang; synthesize once; store, check, rest."""
+    """Refuse what would hang or be refused; synthesize once; store, check, rest."""
     aws = Aws(settings.region)
     checks_roll.require_clear(Ground(settings, aws))
     _cdk("list", "--output", ASSEMBLY)

@@ -8,8 +8,9 @@ fails nothing.
 import copy
 from typing import Any
 
-from moto.cloudformation import parsing
+from moto.cloudformation import models, parsing
 
+from fleet.embedded import ACCOUNT, control
 from fleet.embedded.cloudformation import KEPT, REWRITTEN_BY_TAGS, in_order
 from fleet.embedded.in_place import UPDATES
 from fleet.embedded.patching import extend
@@ -142,3 +143,14 @@ def _clean_up(resources: parsing.ResourceMap, body: dict[str, Any], resource: An
         resources._delete_resource(resource, {**body, "Properties": resource.resolved_properties})
     except Exception as error:
         resources.left_behind = [*getattr(resources, "left_behind", []), f"{body['Type']}: {error}"]  # type: ignore[attr-defined]
+
+
+@control.verb
+def unresolved(stack: str, region: str) -> list[str]:
+    """Logical ids whose properties come to something else by now than when they were last written."""
+    resources = models.cloudformation_backends[ACCOUNT][region].get_stack(stack).resource_map
+    return [
+        name
+        for name, resource in resources._parsed_resources.items()
+        if hasattr(resource, "resolved_properties") and resource.resolved_properties != _resolved(resources, name)
+    ]

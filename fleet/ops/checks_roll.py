@@ -2,6 +2,7 @@
 
 from fleet import names
 from fleet.errors import UserError
+from fleet.ops import checks_deploy
 from fleet.ops.checks import Check, Finding, Ground, Level, failed, not_deployed, passed, warned
 from lambdas.watchdog.aws import refresh_of
 from lambdas.watchdog.state import StateError, loads
@@ -58,7 +59,11 @@ def rolling(ground: Ground) -> Finding:
     return passed("no re-arm and no instance refresh is under way")
 
 
-CHECKS: tuple[tuple[str, Check], ...] = (("launching", launching), ("rolling", rolling))
+CHECKS: tuple[tuple[str, Check], ...] = (
+    ("settings", checks_deploy.settings),
+    ("launching", launching),
+    ("rolling", rolling),
+)
 
 
 class InTheWayError(UserError):

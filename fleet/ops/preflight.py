@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from fleet.ops import checks_account as account
+from fleet.ops import checks_deploy as deploy
 from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
 from fleet.ops import checks_network as network
@@ -20,6 +21,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("credentials", account.credentials),
     ("bootstrap", account.bootstrap),
     ("stacks", fleet.stacks),
+    ("alarm", deploy.alarm),
     ("spot quota", account.spot_quota),
     ("on-demand quota", account.on_demand_quota),
     ("Lambda concurrency", account.lambda_concurrency),

@@ -10,7 +10,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
 
+from fleet import changes, names
+from fleet.contradictions import Problem
+from fleet.errors import UserError
 from fleet.outsiders import code
+from fleet.settings import Settings
+from fleet.validation import check
 
 Template = Mapping[str, Any]
 MARKER = "<!-- fleet review -->"  # finds our own comment again
@@ -19,6 +24,7 @@ COMMENT_MOST, LINE_MOST, LINES_MOST = 60_000, 400, 20
 
 GROUP = "AWS::AutoScaling::AutoScalingGroup"
 LAUNCH_TEMPLATE = "AWS::EC2::LaunchTemplate"
+FUNCTION = "AWS::Lambda::Function"
 # What the group's refresh compares; a moved lever or another distribution replaces no box by it (skip-matching is on).
 _ROLLING = {LAUNCH_TEMPLATE: ("LaunchTemplateData",), GROUP: ("MixedInstancesPolicy/LaunchTemplate",)}
 # Types whose loss costs more than the deploy that makes them again, and what it costs.
@@ -93,6 +99,7 @@ class Review:
     destructive: tuple[str, ...]
     permissions: tuple[str, ...]
     notes: tuple[str, ...]
+    refused: tuple[str, ...] = ()  # settings that the standing fleet cannot take
 
 
 CreateOnly = Callable[[str], tuple[tuple[str, ...], tuple[str, ...]]]
@@ -132,7 +139,28 @@ def review(stacks: tuple[Stack, ...], *, create_only: CreateOnly = create_only) 
             if change.type.startswith(_PERMISSIONS) and change.action is not Action.FORGET
         ),
         notes=tuple(_notes(stacks)),
+        refused=tuple(str(problem) for stack in stacks for problem in _refused(stack)),
     )
+
+
+def _refused(stack: Stack) -> tuple[Problem, ...]:
+    """By the settings in the function's environment, before and after. Where boxes run, only `preflight` can tell."""
+    standing, wanted = _settings(stack.deployed or {}), _settings(stack.proposed)
+    return changes.refused(standing, wanted) if standing and wanted else ()
+
+
+def _settings(template: Template) -> Settings | None:
+    """Checked like cdk.json, since a template may be a stranger's; None where there are none that hold."""
+    for resource in _resources(template).values():
+        if resource.get("Type") != FUNCTION:
+            continue
+        variables = resource.get("Properties", {}).get("Environment", {}).get("Variables", {})
+        if isinstance(text := variables.get(names.ENV_SETTINGS), str):
+            try:
+                return check(json.loads(text))
+            except (UserError, ValueError, TypeError):
+                return None
+    return None
 
 
 def _stack_changes(stack: Stack, create_only: CreateOnly) -> Iterator[Change]:
@@ -262,6 +290,8 @@ def markdown(result: Review) -> str:
     lines = [MARKER, "### What a deploy of this change does", ""]
     if not result.changes and not result.rolls:
         lines += ["**Nothing**: the deployed stacks are what this change synthesizes.", ""]
+    if result.refused:
+        lines += ["- **The standing fleet cannot take:**", *_told(result.refused)]
     lines += [f"- **Rolls boxes:** {_roll_answer(result)}", *_told(result.rolls)]
     lines += [
         f"- **Destructive:** {'yes' if result.destructive else 'no'}",

@@ -1,0 +1,354 @@
+"""Every setting, by name, changed on a standing fleet: it deploys and every consumer follows, or it is refused before.
+
+Synthesized templates through the embedded CloudFormation, which replaces, orders and refuses as AWS does. One deploy of
+each class by the real CLI stands in tests/e2e/test_cdk_cli.py.
+"""
+
+import base64
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+
+from app import build
+from fleet import changes, names, validation
+from fleet.embedded import assembly as cloud_assembly
+from fleet.embedded.deployed import Deployed, fill_store
+from fleet.embedded.updates import CREATE_ONLY
+from fleet.ops import checks_deploy
+from fleet.ops import review as comparison
+from fleet.ops.aws import Aws
+from fleet.ops.checks import Ground, Level
+from fleet.ops.review import create_only
+from fleet.settings import Settings
+from tests.synth import CDK_JSON
+
+Raw = dict[str, Any]
+CONTEXT = json.loads(CDK_JSON.read_text())["context"]
+BASE: Raw = CONTEXT["fleet"]
+OWN_POOL = {
+    "instance_type": "g6.2xlarge",
+    "vcpus": 8,
+    "gpu_memory_gib": 22.0,
+    "on_demand_usd": 1.0,
+    "spot_usd": 0.5,
+}
+# Class of change -> what is changed together. Each deploys, and the standing fleet serves on.
+TAKEN: dict[str, Raw] = {
+    "function": {
+        "watchdog": {
+            "alarm_minutes": 13,
+            "grace_seconds": 960,
+            "skip_cap_seconds": 1860,
+            "scan_seconds": 1860,
+            "rearm_score": 4,
+            "rearm_streak": 3,
+            "cooldown_seconds": 10801,
+            "valve_failovers": 3,
+            "valve_window_seconds": 86401,
+            "rearm_timeout_seconds": 2701,
+            "boot_loop_launches": 6,
+            "on_demand_hours_per_day": 23,
+        },
+        "mail": ["oncall@example.org"],
+        "score_types": ["g6.xlarge", "g5.xlarge", "g6.2xlarge"],
+        "initial_mode": "on-demand-pinned",  # written once: changes nothing
+    },
+    "policy": {
+        "policy": "bridge",
+        "bridge": {
+            "patience_seconds": 131,
+            "scan_seconds": 180,
+            "bar_seconds": 3301,
+            "bar_sways_percent": 26,
+            "steady_seconds": 14401,
+            "late_event_seconds": 16,
+            "on_warning": False,
+            "warning_settles_seconds": 7,
+            "idle_warnings": 6,
+            "valve_failovers": 9,
+        },
+    },
+    "boxes": {
+        "pools": ["g6.2xlarge", "g6.xlarge"],
+        "own_pools": [OWN_POOL],
+        "capacity": {"min": 2, "max": 4, "on_demand_base": 1},
+        "boot": {"warm_budget_seconds": 890, "cold_budget_seconds": 1501, "hook_heartbeat_seconds": 1801},
+        "drain": {
+            "budget_seconds": 104,
+            "safety_margin_seconds": 16,
+            "deregistration_delay_seconds": 121,
+            "termination_hook_seconds": 151,
+        },
+        "model": {
+            "name": "other-model:8b",
+            "engine_version": "0.11.5",
+            "engine": {"key": "artifacts/other-0.11.5.tgz", "sha256": "a" * 64},
+            "gguf": {"key": "artifacts/other.gguf", "sha256": "b" * 64},
+            "modelfile": {"key": "artifacts/Modelfile-other", "sha256": "c" * 64},
+            "quantize": "q4_K_M",
+            "context_length": 4096,
+            "gpu_memory_gib": 12.5,
+        },
+        "ami_id": "ami-0a1b2c3d4e5f60718",
+        "root_volume_gib": 120,
+        "ebs_key_arn": "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000",
+    },
+    "port": {"port": 12000},
+    "callers": {"network": {"callers": ["10.1.0.0/16", "sg-0a1b2c3d"]}},
+    "public": {"network": {"callers": ["10.42.0.0/20"], "allow_public": True}},
+    "a zone less": {"zones": BASE["zones"][:-1]},
+}
+# What the standing fleet cannot take, and the key that is named.
+REFUSED: dict[str, tuple[Raw, str]] = {
+    "another range": ({"network": {"cidr": "10.43.0.0/20"}}, "network.cidr"),
+    "another VPC": (
+        {"network": {"vpc_id": "vpc-0a1b2c3d", "subnet_ids": [f"subnet-0a1b2c3{n}" for n in "def"]}},
+        "network.vpc_id",
+    ),
+    "other zones first": ({"zones": BASE["zones"][::-1]}, "zones"),
+    "a zone less at the front": ({"zones": BASE["zones"][1:]}, "zones"),
+}
+ANOTHER_FLEET = {"fleet_name", "region"}  # their change makes a second fleet; this one stands as it is
+IN_A_VPC_OF_ITS_OWN = {"network.subnet_ids", "network.route_table_ids"}  # the fleet of the test at the end
+
+
+def merged(raw: Raw, change: Raw) -> Raw:
+    return {
+        **raw,
+        **{key: merged(raw.get(key, {}), value) if isinstance(value, dict) else value for key, value in change.items()},
+    }
+
+
+def synthesized(raw: Raw, out: Path) -> Settings:
+    """The assembly of these settings, in this process."""
+    settings = validation.check(raw)
+    context = {key: value for key, value in CONTEXT.items() if key != "fleet"}
+    app = cdk.App(outdir=str(out), context=context, builtin_cloud_formation_validation=False)
+    build(app, settings)
+    app.synth()
+    return settings
+
+
+def every_setting(kind: Any = Settings, prefix: str = "") -> Iterator[str]:
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(field.type):
+            yield from every_setting(field.type, f"{prefix}{field.name}.")
+        else:
+            yield prefix + field.name
+
+
+def flat(raw: Raw, prefix: str = "") -> Iterator[str]:
+    for key, value in raw.items():
+        yield from flat(value, f"{prefix}{key}.") if isinstance(value, dict) else [prefix + key]
+
+
+def test_the_table_covers_every_setting_by_name() -> None:
+    changed = {name for change in [*TAKEN.values(), *(raw for raw, _ in REFUSED.values())] for name in flat(change)}
+    assert changed | ANOTHER_FLEET | IN_A_VPC_OF_ITS_OWN == set(every_setting())
+    for raw in TAKEN.values():
+        assert not any(same(raw, BASE, name) for name in flat(raw) if name != "network.callers")
+
+
+def same(raw: Raw, base: Raw, name: str) -> bool:
+    for part in name.split("."):
+        if part not in base:
+            return False
+        raw, base = raw[part], base[part]
+    return raw == base
+
+
+def test_what_replaces_a_resource_is_as_cloudformations_schemas_say(assembly: Path, other_assembly: Path) -> None:
+    templates = [
+        json.loads(path.read_text()) for out in (assembly, other_assembly) for path in out.glob("*.template.json")
+    ]
+    used: dict[str, set[str]] = {}
+    for template in templates:
+        for resource in template["Resources"].values():
+            used.setdefault(resource["Type"], set()).update(resource.get("Properties", {}))
+    wrong = {
+        kind: (sorted(CREATE_ONLY.get(kind, set()) & properties), sorted(expected & properties))
+        for kind, properties in used.items()
+        if not kind.startswith("Custom::")
+        for expected in [set(create_only(kind)[0])]
+        if CREATE_ONLY.get(kind, set()) & properties != expected & properties
+    }
+    assert wrong == {}
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_standing_fleet_takes_it_and_every_consumer_follows(name: str, live: Deployed, tmp_path: Path) -> None:
+    before = physical_ids(live)
+    settings = synthesized(merged(BASE, TAKEN[name]), tmp_path / "cdk.out")
+    after = dataclasses.replace(live, settings=settings)
+    fill_store(after)
+    if name == "a zone less":
+        live.reclaim()  # a box stands in the first subnet here
+    assert checks_deploy.settings(ground(live, settings)).level is Level.PASS
+    for stack in cloud_assembly.stacks(tmp_path / "cdk.out"):
+        cloud_assembly.deploy(live.aws, tmp_path / "cdk.out", stack)
+        assert live.aws.control("unresolved", stack=stack, region=live.aws.region) == []
+    assert_consumers_agree(after)
+    gone = before - physical_ids(live)
+    assert gone or name not in ("port", "public", "a zone less")
+    assert {old for old in gone if old in consumers(after)} == set()
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_it_cannot_take_is_refused_before_and_named(name: str, live: Deployed) -> None:
+    change, key = REFUSED[name]
+    settings = validation.check(merged(BASE, change))
+    finding = checks_deploy.settings(ground(live, settings))
+    assert finding.level is Level.FAIL
+    assert finding.found.startswith(f"{key} = ")
+
+    def template(of: Settings) -> Raw:
+        variables = {names.ENV_SETTINGS: of.to_json()}
+        function = {"Type": "AWS::Lambda::Function", "Properties": {"Environment": {"Variables": variables}}}
+        return {"Resources": {"Watchdog": function}}
+
+    told = comparison.review((comparison.Stack("llm-group", template(settings), template(live.settings)),))
+    assert f"- **The standing fleet cannot take:**\n  - `{key} = " in comparison.markdown(told)
+
+
+def test_a_zone_in_which_a_box_runs_is_not_removed(live: Deployed) -> None:
+    (zone,) = {box["AvailabilityZone"] for box in live.group()["Instances"]}
+    settings = dataclasses.replace(live.settings, zones=(*(z for z in live.settings.zones if z != zone), zone))
+    fewer = dataclasses.replace(settings, zones=settings.zones[:-1])
+    (problem,) = changes.refused(settings, fewer, {zone})
+    assert f"{zone} among them while a box runs there" in problem.allowed
+    assert changes.refused(settings, fewer) == ()
+
+
+def test_in_a_vpc_of_its_own_zones_come_and_go_with_their_subnets(live: Deployed, tmp_path: Path) -> None:
+    ec2 = live.aws.client("ec2")
+    vpc = ec2.create_vpc(CidrBlock="10.60.0.0/20")["Vpc"]["VpcId"]
+    tables = [ec2.create_route_table(VpcId=vpc)["RouteTable"]["RouteTableId"] for _ in BASE["zones"]]
+    subnets = [
+        ec2.create_subnet(VpcId=vpc, AvailabilityZone=zone, CidrBlock=f"10.60.{number}.0/24")["Subnet"]["SubnetId"]
+        for number, zone in enumerate(BASE["zones"])
+    ]
+    own = {"fleet_name": "own", "zones": BASE["zones"][:2], "network": {"vpc_id": vpc, "subnet_ids": subnets[:2]}}
+    grown = {"fleet_name": "own", "network": {"vpc_id": vpc, "subnet_ids": subnets, "route_table_ids": tables}}
+    for number, change in enumerate([own, grown, own]):
+        out = tmp_path / str(number)
+        fleet = Deployed(live.aws, synthesized({**BASE, **change}, out))
+        for stack in cloud_assembly.stacks(out):
+            if stack == "own-group":
+                fill_store(fleet)
+            cloud_assembly.deploy(live.aws, out, stack)
+        assert_consumers_agree(fleet)
+    moved = dataclasses.replace(fleet.settings.network, subnet_ids=(subnets[2], subnets[1]))
+    (problem,) = changes.refused(fleet.settings, dataclasses.replace(fleet.settings, network=moved))
+    assert problem.key == "network.subnet_ids"
+
+
+# --- what follows ----------------------------------------------------------------------------------------------
+
+
+def ground(live: Deployed, settings: Settings) -> Ground:
+    return Ground(settings, Aws(live.aws.region, live.aws.environment()))
+
+
+def physical_ids(live: Deployed) -> set[str]:
+    found = live.aws.client("cloudformation").describe_stack_resources(StackName=f"{live.settings.fleet_name}-group")
+    return {resource["PhysicalResourceId"] for resource in found["StackResources"]}
+
+
+def consumers(live: Deployed) -> str:
+    """Everything that names something else, as the services themselves tell it."""
+    fleet, aws = live.settings.fleet_name, live.aws
+    iam, elb = aws.client("iam"), aws.client("elbv2")
+    balancers = [b for b in elb.describe_load_balancers()["LoadBalancers"] if b["LoadBalancerName"].startswith(fleet)]
+    roles = [role["RoleName"] for role in iam.list_roles()["Roles"] if role["RoleName"].startswith(f"{fleet}-group")]
+    told = [
+        live.group(),
+        user_data(live),
+        aws.client("lambda").get_function_configuration(FunctionName=names.watchdog_function(fleet))["Environment"],
+        aws.client("cloudwatch").describe_alarms(AlarmNamePrefix=f"{fleet}-")["MetricAlarms"],
+        aws.client("cloudwatch").get_dashboard(DashboardName=fleet)["DashboardBody"],
+        [elb.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"]) for balancer in balancers],
+        [
+            iam.get_role_policy(RoleName=role, PolicyName=policy)
+            for role in roles
+            for policy in iam.list_role_policies(RoleName=role)["PolicyNames"]
+        ],
+        launch_grants(live),
+    ]
+    return json.dumps(told, default=str)
+
+
+def launch_grants(live: Deployed) -> str:
+    iam, arn = live.aws.client("iam"), live.resource("group", "AWS::IAM::ManagedPolicy")
+    version = iam.get_policy(PolicyArn=arn)["Policy"]["DefaultVersionId"]
+    return json.dumps(iam.get_policy_version(PolicyArn=arn, VersionId=version)["PolicyVersion"]["Document"])
+
+
+def launch_data(live: Deployed) -> Raw:
+    specification = live.group()["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]
+    found = live.aws.client("ec2").describe_launch_template_versions(
+        LaunchTemplateId=specification["LaunchTemplateId"], Versions=[specification["Version"]]
+    )
+    data: Raw = found["LaunchTemplateVersions"][0]["LaunchTemplateData"]
+    return data
+
+
+def user_data(live: Deployed) -> str:
+    return base64.b64decode(launch_data(live)["UserData"]).decode()
+
+
+def assert_consumers_agree(live: Deployed) -> None:
+    """Each value where it is used is the one where it is made, and the one that the settings ask for."""
+    s, aws = live.settings, live.aws
+    elb, ec2, fleet = aws.client("elbv2"), aws.client("ec2"), live.settings.fleet_name
+    group = live.group()
+    (target_group,) = elb.describe_target_groups(TargetGroupArns=group["TargetGroupARNs"])["TargetGroups"]
+    balancer = elb.describe_load_balancers(
+        LoadBalancerArns=[live.resource("group", "AWS::ElasticLoadBalancingV2::LoadBalancer")]
+    )["LoadBalancers"][0]
+    (listener,) = elb.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"])["Listeners"]
+    assert (target_group["Port"], listener["Port"]) == (s.port, s.port)
+    assert listener["DefaultActions"][0]["TargetGroupArn"] == target_group["TargetGroupArn"]
+    assert balancer["Scheme"] == ("internet-facing" if s.network.allow_public else "internal")
+    assert {zone["ZoneName"] for zone in balancer["AvailabilityZones"]} == set(s.zones)
+
+    subnets = ec2.describe_subnets(SubnetIds=group["VPCZoneIdentifier"].split(","))["Subnets"]
+    assert {subnet["AvailabilityZone"] for subnet in subnets} == set(s.zones)
+    grants = launch_grants(live)
+    assert {subnet["SubnetId"] for subnet in subnets} == {
+        part.partition('"')[0] for part in grants.split(":subnet/")[1:]
+    }
+    assert json.dumps(list(s.pools)) in grants
+
+    variables = aws.client("lambda").get_function_configuration(FunctionName=names.watchdog_function(fleet))[
+        "Environment"
+    ]["Variables"]
+    assert Settings.from_json(variables[names.ENV_SETTINGS]) == s
+    assert variables[names.ENV_TARGET_GROUP_ARN] == target_group["TargetGroupArn"]
+    measured = {
+        "LoadBalancer": balancer["LoadBalancerArn"].split(":loadbalancer/")[1],
+        "TargetGroup": target_group["TargetGroupArn"].split(":", 5)[5],
+    }
+    alarms = aws.client("cloudwatch").describe_alarms(AlarmNamePrefix=f"{fleet}-n")["MetricAlarms"]
+    assert [{d["Name"]: d["Value"] for d in alarm["Dimensions"]} for alarm in alarms] == [measured, measured]
+    dashboard = aws.client("cloudwatch").get_dashboard(DashboardName=fleet)["DashboardBody"]
+    assert all(value in dashboard for value in measured.values())
+
+    told = user_data(live)
+    assert target_group["TargetGroupArn"] in told
+    assert f'"port": {s.port}' in told or f'"port":{s.port}' in told
+    admitted = ec2.describe_security_groups(GroupIds=balancer["SecurityGroups"])["SecurityGroups"][0]["IpPermissions"]
+    peers = {
+        peer.get("CidrIp") or peer["GroupId"]
+        for rule in admitted
+        for peer in (*rule["IpRanges"], *rule["UserIdGroupPairs"])
+    }
+    assert peers == set(s.network.callers)
+    assert {rule["ToPort"] for rule in admitted} == ({s.port} if s.network.callers else set())
+    (box_group,) = launch_data(live)["NetworkInterfaces"][0]["Groups"]
+    entry = ec2.describe_security_groups(GroupIds=[box_group])["SecurityGroups"][0]["IpPermissions"]
+    assert [rule["ToPort"] for rule in entry] == [s.port]
