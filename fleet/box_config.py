@@ -34,6 +34,9 @@ ACTIONS = {
     "metric namespace": ("cloudwatch:PutMetricData",),
 }
 
+# Interface endpoints by which a box without any way to the internet makes those calls, Session Manager's among them.
+ENDPOINTS = ("autoscaling", "ec2", "elasticloadbalancing", "logs", "monitoring", "ssm", "ssmmessages")
+
 
 def box_config(settings: Settings, *, bucket: str, target_group_arn: str, **overrides: Any) -> dict[str, Any]:
     """The box's few values. `bucket` and `target_group_arn` may be CDK tokens; tests override timings."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from fleet.contradictions import Problem
 from fleet.settings import Settings
 
-AGAIN = "to change it: `make destroy`, then deploy again (store, lever and state stay)"
+AGAIN = "to change it: `make destroy`, then as a first deploy, `fleetctl publish` included"
 
 
 def refused(standing: Settings, wanted: Settings, zones_in_use: Collection[str] = ()) -> tuple[Problem, ...]:

@@ -34,7 +34,7 @@ HOMES = {
     "arm": "fleet.ops.verbs",
     "resume": "fleet.ops.verbs",
     "scan": "fleet.ops.verbs",
-    "probe": "fleet.ops.verbs",
+    "probe": "fleet.ops.probe_verb",
     "pin-ami": "fleet.ops.verbs",
     "review": "fleet.ops.verbs",
     "history": "fleet.ops.day_verbs",

@@ -181,13 +181,16 @@ def _existing_vpc(s: Settings) -> Iterator[Problem]:
             if getattr(network, name):
                 allowed = "empty unless network.vpc_id names the existing VPC they belong to"
                 yield Problem(f"network.{name}", getattr(network, name), allowed)
+        if network.private_subnets:
+            allowed = "false unless network.vpc_id names a VPC whose subnets reach AWS by a NAT or by endpoints"
+            yield Problem("network.private_subnets", True, allowed)
     elif len(network.subnet_ids) != len(s.zones):
-        yield Problem(
-            "network.subnet_ids", network.subnet_ids, "one public subnet of network.vpc_id per zone, in order"
-        )
+        yield Problem("network.subnet_ids", network.subnet_ids, "one subnet of network.vpc_id per zone, in order")
     if network.vpc_id and len(network.route_table_ids) not in (0, len(network.subnet_ids)):
         allowed = "one per subnet, in order, or empty where an S3 gateway endpoint exists"
         yield Problem("network.route_table_ids", network.route_table_ids, allowed)
+    if network.private_subnets and network.allow_public:
+        yield Problem("network.allow_public", True, "false with network.private_subnets: callers could not come in")
     yield from _distinct("network.subnet_ids", network.subnet_ids)
 
 

@@ -12,6 +12,11 @@ def stack(fleet: str, room: str) -> str:
     return f"{fleet}-{room}"
 
 
+def asset_prefix(fleet: str) -> str:
+    """Of this fleet's files in the CDK's bucket."""
+    return f"{fleet}/"
+
+
 def group(fleet: str) -> str:
     """Auto Scaling group."""
     return f"{fleet}-gpu"

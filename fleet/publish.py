@@ -127,7 +127,7 @@ def store_bucket(aws: Aws, fleet: str) -> str:
             return str(output["OutputValue"])
     raise MissingError(
         f"{name} is {stack['StackStatus']}: it names no bucket",
-        "wait while it is IN_PROGRESS; else read its events, `make destroy`, then `make deploy` again",
+        "wait while it is IN_PROGRESS; else read its events, then `make deploy`, which deletes what is left of it",
     )
 
 

@@ -7,6 +7,7 @@ Destroy: every stack, then by listing what is kept on purpose and what that cost
 Arguments after the verb go to the CLI (`make deploy ARGS="--require-approval never"`).
 """
 
+import argparse
 import re
 import subprocess
 import sys
@@ -36,7 +37,7 @@ class NotDestroyedError(UserError):
 
 def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     """Refuse what would hang or be refused; synthesize once; store, check, rest."""
-    aws = Aws(settings.region)
+    aws = _account(settings, arguments)
     checks_roll.require_clear(Ground(settings, aws))
     _cdk("list", "--output", ASSEMBLY)
     _cdk("deploy", "--app", ASSEMBLY, names.stack(settings.fleet_name, "store"), *arguments)
@@ -56,11 +57,19 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
 
 def destroy(settings: Settings, arguments: Sequence[str]) -> None:
     """Delete every stack, those of a half-done destroy too; say what stays."""
-    aws = Aws(settings.region)
+    aws = _account(settings, arguments)
     _cdk("destroy", "--all", *arguments)
     if left := [name for room in names.ROOMS if _stands(aws, name := names.stack(settings.fleet_name, room))]:
         raise NotDestroyedError(f"Still standing: {', '.join(left)}. Run `make destroy` again to delete the rest.")
     sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings))) + "\n")
+
+
+def _account(settings: Settings, arguments: Sequence[str]) -> Aws:
+    """AWS as the CLI will see it: with the profile that it is given, which wins over keys in the environment."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--profile")
+    profile = parser.parse_known_args(list(arguments))[0].profile
+    return Aws(settings.region, {"AWS_PROFILE": profile} if profile else None)
 
 
 def _stands(aws: Aws, stack: str) -> bool:

@@ -153,10 +153,11 @@ class Model(Section):
 class Network(Section):
     """Where the fleet stands and who may call it."""
 
-    # None: a new VPC. An existing one comes with one public subnet per zone, in the order of the zones.
+    # None: a new VPC. An existing one comes with one subnet per zone, in the order of the zones.
     vpc_id: str | None = field(default=None, metadata=_text(r"^vpc-[0-9a-f]{8,17}$", "an id such as vpc-0a1b2c3d"))
     subnet_ids: tuple[str, ...] = ()
     route_table_ids: tuple[str, ...] = ()  # of those subnets; empty: they have an S3 gateway endpoint already
+    private_subnets: bool = False  # boxes get no public address: those subnets reach AWS by a NAT or by endpoints
     cidr: str = "10.42.0.0/20"  # of the new VPC
     callers: tuple[str, ...] = ()  # IPv4 ranges or security group ids that may call the balancer
     allow_public: bool = False  # the balancer faces the internet, and public ranges may be among the callers

@@ -26,7 +26,12 @@ def box_role(
 ) -> iam.Role:
     """What a box may do: what its code calls, on this fleet's resources, and Session Manager's own channel."""
     scopes: dict[str, Any] = {
-        "bundle": {"on": f"{bundle.bucket.bucket_arn}/{bundle.s3_object_key}", "when": room.own_buckets},
+        # Not the one key: a deploy changes the role first, and a box of the template before would get a 403.
+        "bundle": {
+            "on": f"{bundle.bucket.bucket_arn}/{names.asset_prefix(settings.fleet_name)}*",
+            "when": room.own_buckets,
+            "because": "a bundle is named by its content: this fleet's own files in the CDK's bucket, old and new",
+        },
         "store": {"on": bucket.bucket_arn, "when": room.own_buckets},
         "store's objects": {
             "on": bucket.arn_for_objects("*"),

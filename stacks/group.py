@@ -173,10 +173,13 @@ class GroupStack(Room):
             self,
             "Template",
             machine_image=image,
+            # The overrides win. A launch that is tried without them must be one that the flip's grant allows.
+            # aws-behaviours: bare-template-type
+            instance_type=ec2.InstanceType(s.pools[0]),
             role=self.box_role,
             user_data=ec2.UserData.custom(script),
             security_group=self._network.box_group,
-            associate_public_ip_address=True,
+            associate_public_ip_address=not s.network.private_subnets,
             block_devices=[ec2.BlockDevice(device_name=ROOT_DEVICE, volume=root)],
             require_imdsv2=True,
             http_put_response_hop_limit=1,

@@ -28,6 +28,7 @@ class Room(cdk.Stack):
             names.stack(settings.fleet_name, room),
             env=cdk.Environment(account=os.environ.get("CDK_DEFAULT_ACCOUNT"), region=settings.region),
             analytics_reporting=False,
+            synthesizer=cdk.DefaultStackSynthesizer(bucket_prefix=names.asset_prefix(settings.fleet_name)),
         )
 
     @property

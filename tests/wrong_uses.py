@@ -241,7 +241,7 @@ SETTINGS = (
     WrongSettings(
         "a VPC without its subnets",
         {"network.vpc_id": "vpc-0a1b2c3d"},
-        ("network.subnet_ids = []: one public subnet of network.vpc_id per zone, in order",),
+        ("network.subnet_ids = []: one subnet of network.vpc_id per zone, in order",),
     ),
     WrongSettings(
         "a subnet that is no id, and one route table for three",
@@ -263,6 +263,32 @@ SETTINGS = (
             "network.subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3d", "subnet-0a1b2c3f"],
         },
         ('network.subnet_ids = "subnet-0a1b2c3d": each only once',),
+    ),
+    WrongSettings(
+        "private subnets of no VPC",
+        {"network.private_subnets": True},
+        (
+            "network.private_subnets = true: false unless network.vpc_id names a VPC whose subnets reach AWS by a NAT or "
+            "by endpoints",
+        ),
+    ),
+    WrongSettings(
+        "a public balancer in private subnets",
+        {
+            "network.vpc_id": "vpc-0a1b2c3d",
+            "network.subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3e", "subnet-0a1b2c3f"],
+            "network.private_subnets": True,
+            "network.allow_public": True,
+        },
+        ("network.allow_public = true: false with network.private_subnets: callers could not come in",),
+    ),
+    WrongSettings(
+        "more zones than there are ranges",
+        {"zones": [f"us-east-2{letter}" for letter in "abcdefghi"]},
+        (
+            'zones = ["us-east-2a", "us-east-2b", "us-east-2c", "us-east-2d", "us-east-2e", "us-east-2f", "us-east-2g", '
+            '"us-east-2h", "us-east-2i"]: at most 8: that many ranges are cut from network.cidr',
+        ),
     ),
     WrongSettings(
         "a VPC range that is public",
@@ -361,7 +387,7 @@ SETTINGS = (
     WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
-        ('(all) = "4105 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+        ('(all) = "4129 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
     ),
     WrongSettings(
         "several at once: all are told, and none twice",

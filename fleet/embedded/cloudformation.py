@@ -67,6 +67,8 @@ def _parameter_list(stack: models.Stack) -> list[dict[str, Any]]:
     declared, resources = stack.template_dict.get("Parameters", {}), stack.resource_map
     told = []
     for name, value in resources.resolved_parameters.items():
+        if name not in declared:
+            continue  # of an earlier template
         stored = declared[name]["Type"].startswith("AWS::SSM::Parameter::Value")
         own = {"ParameterValue": resources.input_parameters[name], "ResolvedValue": value}
         told.append({"ParameterKey": name, **(own if stored else {"ParameterValue": value})})

@@ -5,6 +5,7 @@ from typing import Any
 from moto.ec2.models import ec2_backends
 from moto.ec2.models.internet_gateways import InternetGateway
 from moto.ec2.models.route_tables import RouteTable
+from moto.ec2.models.security_groups import SecurityGroupIngress
 from moto.ec2.models.subnets import Subnet
 from moto.elbv2.models import elbv2_backends
 
@@ -42,6 +43,18 @@ def _delete_subnet(subnet: Any, account: str, region: str) -> None:
     client("ec2", region).delete_subnet(SubnetId=subnet.id)
 
 
+def _delete_ingress(rule: Any, account: str, region: str) -> None:
+    properties = rule.resolved_properties
+    client("ec2", region).revoke_security_group_ingress(
+        GroupId=properties["GroupId"],
+        IpPermissions=[
+            {key: properties[key] for key in ("IpProtocol", "FromPort", "ToPort")}
+            | {"UserIdGroupPairs": [{"GroupId": properties["SourceSecurityGroupId"]}]}
+        ],
+    )
+
+
 InternetGateway.delete = _delete_gateway  # type: ignore[attr-defined]
 RouteTable.delete = _delete_route_table  # type: ignore[attr-defined]
 Subnet.delete = _delete_subnet  # type: ignore[attr-defined]
+SecurityGroupIngress.delete = _delete_ingress  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Calls that a role's own policies deny it. Only those on stored parameters: a list of names is denied as a whole.
+"""Calls that a role's own policies deny it: on stored parameters, a list of names as a whole, and a group's update.
 
 Every other call is answered whoever makes it; `tests.permissions` compares the request log with the policies instead.
 """
@@ -6,30 +6,58 @@ Every other call is answered whoever makes it; `tests.permissions` compares the 
 import json
 from typing import Any
 
+from moto.autoscaling.models import autoscaling_backends
 from moto.iam.models import iam_backends
 
 from fleet.embedded import ACCOUNT, credentials, policies
 from fleet.embedded.calls import Call
 from fleet.embedded.missing import ApiError
 
+DEFAULT_TYPE = "m1.small"  # of RunInstances
+
 
 def denied(call: Call) -> ApiError | None:
-    """The error where a role may not read or write one of the parameters that it names."""
-    if call.service != "ssm" or "Parameter" not in call.operation:
+    """The error where a role may not do what it asks, or what AWS tries in its name; None where it may."""
+    asks = _tried(call)
+    if not asks:
         return None
     role = credentials.principal(call)
     if role not in {known.name for known in iam_backends[ACCOUNT]["aws"].roles.values()}:
         return None  # an operator, or CloudFormation itself
-    action, statements = f"ssm:{call.operation}", role_statements(role)
-    for name in call.parameters.get("Names") or [call.parameters.get("Name", "*")]:
-        arn = _arn(name, call.region)
-        if not policies.allowed(statements, action, arn, {}):
+    statements = role_statements(role)
+    for action, arn, context in asks:
+        if not policies.allowed(statements, action, arn, context):
             return ApiError(
-                "AccessDeniedException",
+                "AccessDenied" if call.service == "autoscaling" else "AccessDeniedException",
                 f"User: arn:aws:sts::{ACCOUNT}:assumed-role/{role}/embedded is not authorized to perform: {action} "
                 f"on resource: {arn} because no identity-based policy allows the {action} action",
             )
     return None
+
+
+def _tried(call: Call) -> list[tuple[str, str, dict[str, list[str]]]]:
+    """Action, resource and context of each thing that must be allowed."""
+    if call.service == "ssm" and "Parameter" in call.operation:
+        names = call.parameters.get("Names") or [call.parameters.get("Name", "*")]
+        return [(f"ssm:{call.operation}", _arn(name, call.region), {}) for name in names]
+    if (call.service, call.operation) == ("autoscaling", "UpdateAutoScalingGroup"):
+        return _launch(call)
+    return []
+
+
+def _launch(call: Call) -> list[tuple[str, str, dict[str, list[str]]]]:
+    """A group with a mixed policy is updated by who may launch from its template, here without the overrides."""
+    groups = autoscaling_backends[ACCOUNT][call.region].autoscaling_groups
+    group = groups.get(call.parameters.get("AutoScalingGroupName", ""))
+    if group is None or group.ec2_launch_template is None:
+        return []
+    template, here = group.ec2_launch_template, f"{call.region}:{ACCOUNT}"
+    data = template.get_version(group.launch_template_version).data
+    context = {
+        "ec2:LaunchTemplate": [f"arn:aws:ec2:{here}:launch-template/{template.id}"],
+        "ec2:InstanceType": [data.get("InstanceType", DEFAULT_TYPE)],
+    }
+    return [("ec2:RunInstances", f"arn:aws:ec2:{here}:instance/*", context)]
 
 
 def _arn(name: str, region: str) -> str:

@@ -102,6 +102,9 @@ def _update(resources: parsing.ResourceMap, template: dict[str, Any], parameters
     resources._template, resources._resource_json_map = template, template["Resources"]
     if parameters:
         resources.input_parameters = parameters
+    for name in resources.resolved_parameters.keys() - template.get("Parameters", {}).keys():  # an image now pinned
+        for known in (resources.resolved_parameters, resources.input_parameters, resources._parsed_resources):
+            known.pop(name, None)
     resources.load_mapping()
     resources.load_parameters()
     resources.load_conditions()

@@ -45,6 +45,7 @@ class Aws:
 
     def _sign_in(self) -> boto3.Session:
         return boto3.Session(
+            profile_name=self._environment.get("AWS_PROFILE"),
             aws_access_key_id=self._environment.get("AWS_ACCESS_KEY_ID"),
             aws_secret_access_key=self._environment.get("AWS_SECRET_ACCESS_KEY"),
             aws_session_token=self._environment.get("AWS_SESSION_TOKEN"),

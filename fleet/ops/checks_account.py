@@ -125,9 +125,10 @@ def ebs_key(ground: Ground) -> Finding:
         return passed(f"{key}: granted to AWSServiceRoleForAutoScaling")
     if role in ground.aws.call("kms", "GetKeyPolicy", KeyId=key, PolicyName="default")["Policy"]:
         return passed(f"{key}: its policy names AWSServiceRoleForAutoScaling")
+    partition = key.split(":")[1] if key.startswith("arn:") else "aws"
     return failed(
         f"{key}: no grant for AWSServiceRoleForAutoScaling; every launch would die",
-        f"aws kms create-grant --key-id {key} --grantee-principal arn:aws:iam::ACCOUNT:role/{role} "
+        f"aws kms create-grant --key-id {key} --grantee-principal arn:{partition}:iam::ACCOUNT:role/{role} "
         "--operations Encrypt Decrypt ReEncryptFrom ReEncryptTo GenerateDataKeyWithoutPlaintext DescribeKey "
         "CreateGrant",
     )

@@ -26,7 +26,7 @@ def stacks(ground: Ground) -> Finding:
     if bad:
         return failed(
             "; ".join(f"{names.stack(fleet, room)} is {status}" for room, status in bad.items()),
-            "read its events in CloudFormation; ROLLBACK_COMPLETE: `make destroy`, then deploy again; "
+            "read its events in CloudFormation; ROLLBACK_COMPLETE: `make deploy`, which deletes what is left of it; "
             "UPDATE_ROLLBACK_FAILED: aws cloudformation continue-update-rollback --stack-name NAME",
         )
     moving = [room for room, status in states.items() if status.endswith("_IN_PROGRESS")]

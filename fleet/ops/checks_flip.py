@@ -41,7 +41,7 @@ def _denied(ground: Ground, role: str, action: str, question: dict[str, Any]) ->
 def _questions(ground: Ground, function: dict[str, Any], group: dict[str, Any]) -> Iterator[Question]:
     """Every grant that a flip needs, with its resources and context as AWS would check them."""
     settings = ground.settings
-    account = function["FunctionArn"].split(":")[4]
+    _, partition, _, _, account, *_ = function["FunctionArn"].split(":")
     specification = group["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]
     data = ground.aws.call(
         "ec2",
@@ -51,7 +51,7 @@ def _questions(ground: Ground, function: dict[str, Any], group: dict[str, Any]) 
     )["LaunchTemplateVersions"][0]["LaunchTemplateData"]
 
     def arn(service: str, resource: str) -> str:
-        return f"arn:aws:{service}:{settings.region}:{account}:{resource}"
+        return f"arn:{partition}:{service}:{settings.region}:{account}:{resource}"
 
     def asked(action: str, *resources: str, **context: str) -> Question:
         entries = [
@@ -72,7 +72,7 @@ def _questions(ground: Ground, function: dict[str, Any], group: dict[str, Any]) 
         *(arn("ec2", f"subnet/{subnet}") for subnet in group["VPCZoneIdentifier"].split(",")),
         *(arn("ec2", f"security-group/{name}") for name in interface["Groups"]),
     )
-    image = f"arn:aws:ec2:{settings.region}::image/{data['ImageId']}"
+    image = f"arn:{partition}:ec2:{settings.region}::image/{data['ImageId']}"
     yield asked("ec2:RunInstances", image, *created, ec2__LaunchTemplate=template)
     yield asked("ec2:CreateTags", arn("ec2", "instance/*"), *created, ec2__CreateAction="RunInstances")
     yield asked("iam:PassRole", _box_role(ground.aws, data), iam__PassedToService="ec2.amazonaws.com")

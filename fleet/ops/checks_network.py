@@ -1,8 +1,9 @@
-"""Preflight check of an existing VPC: subnets where the settings say, public, and with their own way to S3."""
+"""Preflight check of an existing VPC: subnets where the settings say, with a way to AWS's APIs and their own to S3."""
 
 from collections.abc import Iterator
 from typing import Any
 
+from fleet.box_config import ENDPOINTS
 from fleet.ops.checks import Finding, Ground, failed, passed
 from fleet.ops.errors import MissingError
 
@@ -19,14 +20,16 @@ def network(ground: Ground) -> Finding:
     if wrong := list(_misplaced(ground, subnets)):
         return failed("; ".join(wrong), "order network.subnet_ids as zones, all of network.vpc_id")
     tables = _route_tables(ground)
-    private = [subnet for subnet, table in tables.items() if not _to_the_internet(table)]
-    if private:
+    if wanted.private_subnets:
+        if found := _no_way_out(ground, tables):
+            return found
+    elif private := [subnet for subnet, table in tables.items() if not _to_the_internet(table)]:
         return failed(
             f"no route to an internet gateway: {', '.join(private)}",
-            "name public subnets in network.subnet_ids: a box calls AWS's APIs from its subnet, without NAT",
+            "name public subnets in network.subnet_ids, or set network.private_subnets where a NAT or endpoints stand",
         )
     if wanted.route_table_ids:
-        return passed(f"{len(subnets)} public subnets of {wanted.vpc_id}; the fleet makes their S3 endpoint")
+        return passed(f"{len(subnets)} subnets of {wanted.vpc_id}; the fleet makes their S3 endpoint")
     reached = _tables_with_s3_endpoint(ground)
     bare = [subnet for subnet, table in tables.items() if table.get("RouteTableId") not in reached]
     if bare:
@@ -34,7 +37,7 @@ def network(ground: Ground) -> Finding:
             f"no S3 gateway endpoint: {', '.join(bare)}",
             "name their route tables in network.route_table_ids, and the fleet makes one (it is free)",
         )
-    return passed(f"{len(subnets)} public subnets of {wanted.vpc_id}, with an S3 gateway endpoint")
+    return passed(f"{len(subnets)} subnets of {wanted.vpc_id}, with an S3 gateway endpoint")
 
 
 def _misplaced(ground: Ground, subnets: list[dict[str, Any]]) -> Iterator[str]:
@@ -59,6 +62,33 @@ def _route_tables(ground: Ground) -> dict[str, dict[str, Any]]:
     return {subnet: own.get(subnet, main) for subnet in network.subnet_ids}
 
 
+def _no_way_out(ground: Ground, tables: dict[str, dict[str, Any]]) -> Finding | None:
+    """What a box without a public address lacks: a route that leads on, or an endpoint for each API that it calls."""
+    if public := [subnet for subnet, table in tables.items() if _to_the_internet(table)]:
+        return failed(
+            f"routed to an internet gateway, which takes no private address: {', '.join(public)}",
+            "name private subnets in network.subnet_ids, or set network.private_subnets to false",
+        )
+    if all(_default_route(table) for table in tables.values()):
+        return None
+    prefix = f"com.amazonaws.{ground.settings.region}."
+    found = {
+        endpoint["ServiceName"].removeprefix(prefix)
+        for endpoint in _endpoints(ground)
+        if endpoint.get("VpcEndpointType") == "Interface" and endpoint.get("PrivateDnsEnabled")
+    }
+    if lacking := [name for name in ENDPOINTS if name not in found]:
+        return failed(
+            f"neither a route to a NAT nor an interface endpoint with private DNS for {', '.join(lacking)}",
+            "make those endpoints in network.vpc_id, or a NAT: docs/deploys.md, Private subnets",
+        )
+    return None
+
+
+def _default_route(table: dict[str, Any]) -> bool:
+    return any(route.get("DestinationCidrBlock") == "0.0.0.0/0" for route in table.get("Routes", []))
+
+
 def _to_the_internet(table: dict[str, Any]) -> bool:
     return any(
         route.get("DestinationCidrBlock") == "0.0.0.0/0" and route.get("GatewayId", "").startswith("igw-")
@@ -67,8 +97,15 @@ def _to_the_internet(table: dict[str, Any]) -> bool:
 
 
 def _tables_with_s3_endpoint(ground: Ground) -> set[str]:
-    settings = ground.settings
-    wanted = {"vpc-id": settings.network.vpc_id, "service-name": f"com.amazonaws.{settings.region}.s3"}
-    filters = [{"Name": name, "Values": [value]} for name, value in wanted.items()]
-    endpoints = ground.aws.items("ec2", "DescribeVpcEndpoints", "VpcEndpoints", Filters=filters)
-    return {table for endpoint in endpoints for table in endpoint.get("RouteTableIds", [])}
+    s3 = f"com.amazonaws.{ground.settings.region}.s3"
+    return {
+        table
+        for endpoint in _endpoints(ground)
+        if endpoint["ServiceName"] == s3
+        for table in endpoint.get("RouteTableIds", [])
+    }
+
+
+def _endpoints(ground: Ground) -> list[dict[str, Any]]:
+    here = [{"Name": "vpc-id", "Values": [ground.settings.network.vpc_id]}]
+    return list(ground.aws.items("ec2", "DescribeVpcEndpoints", "VpcEndpoints", Filters=here))

@@ -140,24 +140,29 @@ def _button(name: str) -> click.Command:
     @json_option
     @pass_operator
     def button(operator: Operator, why: str, yes: bool, as_json: bool) -> None:
-        why = one_line(why)
-        if not why:
-            raise UserError(f"{name}: --why is blank; allowed: a reason in words, for whoever reads the log later")
-        fleet = operator.settings.fleet_name
-        who = commands.caller(operator.aws)
-        if not yes:
-            say(f"{name} {fleet} ({operator.settings.region}), as {who}", err=True)
-            click.confirm(f"This {commands.EFFECT[name]}. Go on?", abort=True, err=True)
-        record = commands.press(operator.aws, fleet, name, who=who, why=why)
-        if as_json:
-            print_json(record)
-        else:
-            render.record(record)
+        press_button(operator, name, why=why, yes=yes, as_json=as_json)
 
     return button
 
 
-BUTTONS = tuple(_button(name) for name in commands.EFFECT)
+def press_button(operator: Operator, name: str, *, why: str, yes: bool, as_json: bool) -> None:
+    """Ask, invoke the watchdog, show its record."""
+    why = one_line(why)
+    if not why:
+        raise UserError(f"{name}: --why is blank; allowed: a reason in words, for whoever reads the log later")
+    fleet = operator.settings.fleet_name
+    who = commands.caller(operator.aws)
+    if not yes:
+        say(f"{name} {fleet} ({operator.settings.region}), as {who}", err=True)
+        click.confirm(f"This {commands.EFFECT[name]}. Go on?", abort=True, err=True)
+    record = commands.press(operator.aws, fleet, name, who=who, why=why)
+    if as_json:
+        print_json(record)
+    else:
+        render.record(record)
+
+
+BUTTONS = tuple(_button(name) for name in commands.EFFECT if name != "probe")  # which has a verb of its own
 
 
 @click.command("review")

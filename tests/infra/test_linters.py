@@ -1,6 +1,7 @@
 """Kept checkers over the stacks: nothing is found that has no written reason, and no reason is left over."""
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ def flat(value: Any) -> str:
             return f"<{name}.{attribute}>"
         case {"Fn::ImportValue": str(name)}:
             return name
+        case {"Fn::Sub": str(text)}:
+            return re.sub(r"\$\{(.+?)\}", r"<\1>", text)
     return str(value)
 
 

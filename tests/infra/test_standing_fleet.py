@@ -57,8 +57,6 @@ TAKEN: dict[str, Raw] = {
         "mail": ["oncall@example.org"],
         "score_types": ["g6.xlarge", "g5.xlarge", "g6.2xlarge"],
         "initial_mode": "on-demand-pinned",  # written once: changes nothing
-    },
-    "policy": {
         "policy": "bridge",
         "bridge": {
             "patience_seconds": 131,
@@ -99,8 +97,7 @@ TAKEN: dict[str, Raw] = {
         "ebs_key_arn": "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000",
     },
     "port": {"port": 12000},
-    "callers": {"network": {"callers": ["10.1.0.0/16", "sg-0a1b2c3d"]}},
-    "public": {"network": {"callers": ["10.42.0.0/20"], "allow_public": True}},
+    "front door": {"network": {"callers": ["10.1.0.0/16"], "allow_public": True}},
     "a zone less": {"zones": BASE["zones"][:-1]},
 }
 # What the standing fleet cannot take, and the key that is named.
@@ -114,7 +111,11 @@ REFUSED: dict[str, tuple[Raw, str]] = {
     "a zone less at the front": ({"zones": BASE["zones"][1:]}, "zones"),
 }
 ANOTHER_FLEET = {"fleet_name", "region"}  # their change makes a second fleet; this one stands as it is
-IN_A_VPC_OF_ITS_OWN = {"network.subnet_ids", "network.route_table_ids"}  # the fleet of the test at the end
+IN_A_VPC_OF_ITS_OWN = {
+    "network.subnet_ids",
+    "network.route_table_ids",
+    "network.private_subnets",
+}  # the last test
 
 
 def merged(raw: Raw, change: Raw) -> Raw:
@@ -151,7 +152,7 @@ def test_the_table_covers_every_setting_by_name() -> None:
     changed = {name for change in [*TAKEN.values(), *(raw for raw, _ in REFUSED.values())] for name in flat(change)}
     assert changed | ANOTHER_FLEET | IN_A_VPC_OF_ITS_OWN == set(every_setting())
     for raw in TAKEN.values():
-        assert not any(same(raw, BASE, name) for name in flat(raw) if name != "network.callers")
+        assert not any(same(raw, BASE, name) for name in flat(raw))
 
 
 def same(raw: Raw, base: Raw, name: str) -> bool:
@@ -194,7 +195,7 @@ def test_a_standing_fleet_takes_it_and_every_consumer_follows(name: str, live: D
         assert live.aws.control("unresolved", stack=stack, region=live.aws.region) == []
     assert_consumers_agree(after)
     gone = before - physical_ids(live)
-    assert gone or name not in ("port", "public", "a zone less")
+    assert gone or name not in ("port", "front door", "a zone less")
     assert {old for old in gone if old in consumers(after)} == set()
 
 
@@ -233,8 +234,9 @@ def test_in_a_vpc_of_its_own_zones_come_and_go_with_their_subnets(live: Deployed
         for number, zone in enumerate(BASE["zones"])
     ]
     own = {"fleet_name": "own", "zones": BASE["zones"][:2], "network": {"vpc_id": vpc, "subnet_ids": subnets[:2]}}
-    grown = {"fleet_name": "own", "network": {"vpc_id": vpc, "subnet_ids": subnets, "route_table_ids": tables}}
-    for number, change in enumerate([own, grown, own]):
+    reached = {"route_table_ids": tables, "private_subnets": True}
+    grown = {"fleet_name": "own", "network": {"vpc_id": vpc, "subnet_ids": subnets, **reached}}
+    for number, change in enumerate([own, grown]):
         out = tmp_path / str(number)
         fleet = Deployed(live.aws, synthesized({**BASE, **change}, out))
         for stack in cloud_assembly.stacks(out):
@@ -242,7 +244,9 @@ def test_in_a_vpc_of_its_own_zones_come_and_go_with_their_subnets(live: Deployed
                 fill_store(fleet)
             cloud_assembly.deploy(live.aws, out, stack)
         assert_consumers_agree(fleet)
-    moved = dataclasses.replace(fleet.settings.network, subnet_ids=(subnets[2], subnets[1]))
+        (interface,) = launch_data(fleet)["NetworkInterfaces"]
+        assert interface["AssociatePublicIpAddress"] is not fleet.settings.network.private_subnets
+    moved = dataclasses.replace(fleet.settings.network, subnet_ids=(subnets[2], *subnets[1:]))
     (problem,) = changes.refused(fleet.settings, dataclasses.replace(fleet.settings, network=moved))
     assert problem.key == "network.subnet_ids"
 
@@ -256,7 +260,7 @@ def ground(live: Deployed, settings: Settings) -> Ground:
 
 def physical_ids(live: Deployed) -> set[str]:
     found = live.aws.client("cloudformation").describe_stack_resources(StackName=f"{live.settings.fleet_name}-group")
-    return {resource["PhysicalResourceId"] for resource in found["StackResources"]}
+    return {each["PhysicalResourceId"] for each in found["StackResources"] if "PhysicalResourceId" in each}
 
 
 def consumers(live: Deployed) -> str:

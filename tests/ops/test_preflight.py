@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleet import names
+from fleet import box_config, names
 from fleet.ops import checks_account as account
+from fleet.ops import checks_deploy as deploy
 from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
 from fleet.ops import checks_network as network
@@ -17,6 +18,7 @@ from fleet.ops import preflight
 from fleet.ops.checks import Finding, Ground, Level
 from fleet.ops.errors import CredentialsError, DeniedError, MissingError
 from fleet.settings import Network, Settings
+from tests.synth import ROOT
 
 GONE = MissingError("not found", "look elsewhere")
 
@@ -232,7 +234,9 @@ MAIN = {"RouteTableId": "rtb-main", "Associations": [{"Main": True}], "Routes": 
 def subnets(*rows: tuple[str, str, str], tables: Any = (MAIN,), endpoints: Any = ("rtb-main",)) -> dict[str, Any]:
     return {
         "ec2 DescribeRouteTables": {"RouteTables": list(tables)},
-        "ec2 DescribeVpcEndpoints": {"VpcEndpoints": [{"RouteTableIds": list(endpoints)}]},
+        "ec2 DescribeVpcEndpoints": {
+            "VpcEndpoints": [{"ServiceName": "com.amazonaws.us-east-2.s3", "RouteTableIds": list(endpoints)}]
+        },
         "ec2 DescribeSubnets": {
             "Subnets": [{"SubnetId": s, "AvailabilityZone": z, "VpcId": v} for s, z, v in rows],
         },
@@ -271,6 +275,46 @@ def test_subnets_without_an_s3_endpoint_fail_unless_the_fleet_makes_it(ask: Any)
     assert (found.level, found.found) == (Level.FAIL, "no S3 gateway endpoint: subnet-1, subnet-2")
     made = dataclasses.replace(EXISTING, route_table_ids=("rtb-main", "rtb-main"))
     assert ask(network.network, subnets(*RIGHT, endpoints=()), network=made).level is Level.PASS
+
+
+PRIVATE = dataclasses.replace(EXISTING, private_subnets=True, route_table_ids=("rtb-main", "rtb-main"))
+
+
+def main_table(*routes: dict[str, str]) -> dict[str, Any]:
+    return {**MAIN, "Routes": [{"GatewayId": "local", "DestinationCidrBlock": "10.0.0.0/16"}, *routes]}
+
+
+def test_private_subnets_pass_by_a_nat_and_fail_by_an_internet_gateway(ask: Any) -> None:
+    nat = main_table({"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"})
+    assert ask(network.network, subnets(*RIGHT, tables=(nat,)), network=PRIVATE).level is Level.PASS
+    public = ask(network.network, subnets(*RIGHT), network=PRIVATE)
+    assert (public.level, "which takes no private address: subnet-1, subnet-2" in public.found) == (Level.FAIL, True)
+
+
+@pytest.mark.parametrize("lacking", [*box_config.ENDPOINTS, ""])
+def test_private_subnets_without_a_nat_need_every_endpoint_that_a_box_calls(ask: Any, lacking: str) -> None:
+    world = subnets(*RIGHT, tables=(main_table(),))
+    world["ec2 DescribeVpcEndpoints"] = {
+        "VpcEndpoints": [
+            {
+                "ServiceName": f"com.amazonaws.us-east-2.{name}",
+                "VpcEndpointType": "Interface",
+                "PrivateDnsEnabled": name != lacking,
+            }
+            for name in box_config.ENDPOINTS
+        ]
+    }
+    found = ask(network.network, world, network=PRIVATE)
+    assert found.level is (Level.FAIL if lacking else Level.PASS), found
+    assert not lacking or f"private DNS for {lacking}" in found.found
+
+
+def test_the_endpoints_are_those_of_the_boxes_calls_and_the_page_lists_them() -> None:
+    services = {action.partition(":")[0] for actions in box_config.ACTIONS.values() for action in actions}
+    called = {"monitoring" if name == "cloudwatch" else name for name in services - {"s3"}}
+    assert set(box_config.ENDPOINTS) == called | {"ssm", "ssmmessages"}
+    page = (ROOT / "docs/deploys.md").read_text().split("## Private subnets")[1].split("\n## ")[0]
+    assert [name for name in box_config.ENDPOINTS if f"`{name}`" not in page] == []
 
 
 FUNCTION = {
@@ -443,6 +487,32 @@ def test_a_role_that_may_flip_passes_and_a_fleet_not_deployed_does_not(ask: Any)
     allowed = {"iam SimulatePrincipalPolicy": {"EvaluationResults": [{"EvalDecision": "allowed"}]}}
     assert ask(flip.watchdog_role, {**FLIP, **allowed}).level is Level.PASS
     assert ask(flip.watchdog_role, {}).level is Level.WARN
+
+
+def test_a_role_in_another_partition_is_asked_about_that_partitions_resources(ask: Any) -> None:
+    asked: list[str] = []
+
+    def simulate(ResourceArns: list[str], **_: Any) -> Any:
+        asked.extend(ResourceArns)
+        return {"EvaluationResults": [{"EvalDecision": "allowed"}]}
+
+    there = json.loads(json.dumps(FLIP).replace("arn:aws:", "arn:aws-us-gov:"))
+    assert ask(flip.watchdog_role, {**there, "iam SimulatePrincipalPolicy": simulate}).level is Level.PASS
+    assert [arn for arn in asked if not arn.startswith(("arn:aws-us-gov:", "arn:group"))] == []
+    key = KEY.replace("arn:aws:", "arn:aws-us-gov:")
+    bare = {"kms ListGrants": {"Grants": []}, "kms GetKeyPolicy": {"Policy": "{}"}}
+    assert "arn:aws-us-gov:iam::ACCOUNT" in ask(account.ebs_key, bare, ebs_key_arn=key).remedy
+
+
+def lit(state: str) -> dict[str, Any]:
+    return {"cloudwatch DescribeAlarms": {"MetricAlarms": [{"StateValue": state}]}}
+
+
+def test_a_deploy_while_the_alarm_is_lit_is_warned_of(ask: Any) -> None:
+    found = ask(deploy.alarm, lit("ALARM"))
+    assert (found.level, "hold the watchdog back" in found.found) == (Level.WARN, True)
+    assert ask(deploy.alarm, lit("OK")).level is Level.PASS
+    assert ask(deploy.alarm, {"cloudwatch DescribeAlarms": {"MetricAlarms": []}}).level is Level.PASS
 
 
 def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answers: Any) -> None:

@@ -13,6 +13,7 @@ from tests.synth import CDK_JSON
 HERE = "arn:aws:{}:us-east-2:123456789012:{}"
 PARAMETERS = [HERE.format("ssm", f"parameter{name('llm')}") for name in (names.lever_parameter, names.state_parameter)]
 GROUP = HERE.format("autoscaling", "autoScalingGroup:x:autoScalingGroupName/llm-gpu")
+HERE_S3 = "arn:aws:s3:::cdk-hnb659fds-assets-123456789012-{}"
 Ask = Callable[..., bool]
 
 
@@ -113,6 +114,17 @@ def test_a_bucket_that_another_account_made_anew_is_nobodys_here(live: Deployed,
     ):
         assert may(role, action, resource, aws__ResourceAccount="123456789012")
         assert not may(role, action, resource, aws__ResourceAccount="999999999999")
+
+
+def test_a_box_reads_the_bundle_of_the_template_before_a_deploy_and_after_it(
+    live: Deployed, may: Ask, box: str
+) -> None:
+    """The role changes first: a reclaim in between launches from the old template with the new role, or the reverse."""
+    bucket = HERE_S3.format("us-east-2")
+    for key in ("llm/old.zip", "llm/new.zip"):
+        assert may(box, "s3:GetObject", f"{bucket}/{key}", aws__ResourceAccount="123456789012")
+    for other in ("llm-2/old.zip", "other/old.zip", "old.zip"):
+        assert not may(box, "s3:GetObject", f"{bucket}/{other}", aws__ResourceAccount="123456789012")
 
 
 def test_a_stolen_box_role_cannot_touch_another_group(live: Deployed, may: Ask, box: str) -> None:

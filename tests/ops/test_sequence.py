@@ -1,6 +1,7 @@
 """`make deploy` asks where the CLI can ask; `make destroy` goes on where an earlier one stopped."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,7 +30,7 @@ def account(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             "s3 ListObjectVersions": {"Versions": [{"Size": 10_000_000_000}, {"Size": 8_000_000_000}]},
             "ssm GetParameters": {"Parameters": [{"Name": "/llm/on-demand-percentage"}]},
         }
-        monkeypatch.setattr(sequence, "Aws", lambda _: aws)
+        monkeypatch.setattr(sequence, "Aws", lambda *_: aws)
         monkeypatch.setattr(sequence, "_cdk", lambda *_: None)
         return aws
 
@@ -101,3 +102,17 @@ def test_a_deploy_is_refused_before_anything_runs_while_launching_is_suspended_a
         "instance refresh r-1 is InProgress",
         "  wait for its end: `fleetctl status` shows it",
     ]
+
+
+@pytest.mark.parametrize("arguments", [("--profile", "other"), ("--require-approval=never", "--profile=other")])
+def test_the_profile_that_the_cli_is_given_is_the_one_that_our_own_calls_use(
+    arguments: tuple[str, ...], settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "credentials").write_text("[other]\naws_access_key_id = FROMTHEPROFILE\naws_secret_access_key = x\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "FROMTHEENVIRONMENT")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
+    signer = sequence._account(settings, arguments).client("sts")._request_signer
+    assert signer._credentials.access_key == "FROMTHEPROFILE"
+    plain = sequence._account(settings, arguments[:-2]).client("sts")._request_signer
+    assert plain._credentials.access_key == "FROMTHEENVIRONMENT"

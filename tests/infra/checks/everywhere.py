@@ -24,7 +24,7 @@ def every_function_runs_its_own_zip_as_its_own_role_into_its_own_log(t: Template
         named = names.watchdog_log_group(s.fleet_name) if name == "Watchdog" else None  # where fleetctl reads decisions
         assert log["Properties"].get("LogGroupName") == named
         assert function["Code"]["S3Bucket"] == "cdk-hnb659fds-assets-<AWS::AccountId>-us-east-2"
-        assert re.fullmatch(r"[0-9a-f]{64}\.zip", function["Code"]["S3Key"])
+        assert re.fullmatch(rf"{s.fleet_name}/[0-9a-f]{{64}}\.zip", function["Code"]["S3Key"])
         role = t[room]["Resources"][f"{name}Role"]
         assert role["Properties"]["AssumeRolePolicyDocument"]["Statement"] == [trust("lambda")]
         policy = t[room]["Resources"][f"{name}RoleDefaultPolicy"]

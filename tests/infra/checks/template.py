@@ -14,6 +14,11 @@ def metadata_service_takes_tokens_only_and_one_hop(t: Templates, s: Settings) ->
 
 
 @check
+def a_template_tried_without_its_overrides_is_of_the_first_pool(t: Templates, s: Settings) -> None:
+    assert launch_data(t)["InstanceType"] == s.pools[0]
+
+
+@check
 def root_disk_is_encrypted_gp3_and_goes_with_the_box(t: Templates, s: Settings) -> None:
     (disk,) = launch_data(t)["BlockDeviceMappings"]
     assert disk["DeviceName"] == "/dev/xvda"
@@ -51,7 +56,9 @@ def user_data_fits_and_names_the_bundle_by_content_hash(t: Templates, s: Setting
     # The written-out references are shorter than what stands there in the end: 63 a bucket, 200 an ARN.
     longest = re.sub("<[A-Za-z:.0-9]+>", "x" * 200, text)
     assert len(longest.encode()) <= 16_384
-    assert re.search(r"'s3://cdk-hnb659fds-assets-<AWS::AccountId>-us-east-2/[0-9a-f]{64}\.zip'", text)
+    assert re.search(
+        rf"'s3://cdk-hnb659fds-assets-<AWS::AccountId>-us-east-2/{s.fleet_name}/[0-9a-f]{{64}}\.zip'", text
+    )
     assert text.startswith("#!/bin/bash\n")
 
 
