@@ -157,7 +157,8 @@ def _settings(template: Template) -> Settings | None:
         variables = resource.get("Properties", {}).get("Environment", {}).get("Variables", {})
         if isinstance(text := variables.get(names.ENV_SETTINGS), str):
             try:
-                return check(json.loads(text))
+                raw = json.loads(text)
+                return check(raw) if isinstance(raw, dict) else None
             except (UserError, ValueError, TypeError):
                 return None
     return None

@@ -207,13 +207,24 @@ def test_what_it_cannot_take_is_refused_before_and_named(name: str, live: Deploy
     assert finding.level is Level.FAIL
     assert finding.found.startswith(f"{key} = ")
 
-    def template(of: Settings) -> Raw:
-        variables = {names.ENV_SETTINGS: of.to_json()}
+    told = reviewed(settings.to_json(), live.settings.to_json())
+    assert f"- **The standing fleet cannot take:**\n  - `{key} = " in comparison.markdown(told)
+
+
+@pytest.mark.parametrize("text", ["", "{", "1", "[]", '{"zones": 3}', '{"zones": [{}], "network": []}'])
+def test_settings_in_a_strangers_template_that_do_not_hold_stop_no_review(text: str) -> None:
+    assert reviewed(text, validation.check(BASE).to_json()).refused == ()
+
+
+def reviewed(proposed: str, standing: str) -> comparison.Review:
+    """A review of two templates that hold these settings and nothing else."""
+
+    def template(text: str) -> Raw:
+        variables = {names.ENV_SETTINGS: text}
         function = {"Type": "AWS::Lambda::Function", "Properties": {"Environment": {"Variables": variables}}}
         return {"Resources": {"Watchdog": function}}
 
-    told = comparison.review((comparison.Stack("llm-group", template(settings), template(live.settings)),))
-    assert f"- **The standing fleet cannot take:**\n  - `{key} = " in comparison.markdown(told)
+    return comparison.review((comparison.Stack("llm-group", template(proposed), template(standing)),))
 
 
 def test_a_zone_in_which_a_box_runs_is_not_removed(live: Deployed) -> None:
