@@ -11,7 +11,7 @@ from fleet.events import Event
 from fleet.timeline import BAD, STYLE
 
 BOXES_AT_MOST = 8  # the latest: more bars in a row tell nothing apart
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#222222")
+COLORS = ("#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#222222", "#882255", "#999933")
 
 
 def save(stages: Sequence[Event], path: Path) -> Path:

@@ -17,6 +17,7 @@ from fleet.measure import Measure
 from fleet.outsiders import printable
 
 SVG_LIVES_AT_MOST = 150  # above this many boxes a picture is a PNG: an SVG would be larger than what it shows
+LONG_TABLE, ROWS_AT_MOST = 30, 200  # lines of a table: longer ones are closed, and end with a word on the rest
 ZOOMS = 3
 ZOOM_MARGIN_SECONDS = 900
 LONG_SECONDS = 3 * 3600  # shorter logs need no zoom
@@ -115,7 +116,13 @@ def page(
         lstrip_blocks=True,
     )
     text = environment.get_template("report.html.j2").render(
-        title=title, chapters=chapters, tables=tables or {}, charts=charts, notes=notes
+        title=title,
+        chapters=chapters,
+        tables=tables or {},
+        charts=charts,
+        notes=notes,
+        long=LONG_TABLE,
+        most=ROWS_AT_MOST,
     )
     path = out_dir / "report.html"
     path.write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from fleet.events import Event
 from fleet.outsiders import plain
 
-QUIET_ACTIONS = {None, "nothing", "ignored", "recorded"}
+QUIET_ACTIONS = {None, "nothing", "ignored", "recorded", "waiting"}  # a clock that was set decides nothing yet
 
 
 @dataclass

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from PIL import Image
 
 from fleet.outsiders import printable
 from fleet.story import Life, Mark, Span, Story
@@ -28,6 +29,7 @@ LABELS_AT_MOST = 12
 CLOSE_SECONDS = 2 * 3600  # a picture of less has room for explanations
 LONG_SECONDS = 3 * DAY_SECONDS  # one of more names what was done: why stands in the pictures of its spells
 NOTE_ROWS = 6
+PNG_COLORS = 48
 LATE = "it tells of the minutes before: callers are served again"
 MINOR_ACTS = ("skipped", "failed", "dry")
 TICKS = ["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M"]  # of a year's first month, a month's first day, midnight, ...
@@ -53,6 +55,9 @@ def save(story: Story, path: Path, *, title: str, start: float | None = None, en
         figure = _draw(story, title, story.start if start is None else start, story.end if end is None else end)
         metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=110, metadata=metadata)
+    if path.suffix == ".png":  # a third of the bytes: it stands inside a page
+        with Image.open(path) as drawn:
+            drawn.convert("RGB").quantize(PNG_COLORS).save(path, optimize=True)
     return path
 
 

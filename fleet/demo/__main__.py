@@ -77,7 +77,7 @@ def _story(fleet: Deployed, app: Path, tell: Narrator) -> None:
     deploy = acts.deployed_again(fleet, lambda: cdk.deploy(changed, group), at, tell)
 
     tell.heading("What the three came to")
-    _sum(fleet, [dry, deploy, short], tell)
+    _sum(fleet, [short, dry, deploy], tell)
     tell.heading("Destroy")
     _destroy(fleet, cdk, assembly, tell)
     tell.fact(

@@ -1,6 +1,7 @@
 """Draws what a comparison or a sweep came to: cost against degraded minutes, and how long the windows were."""
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 from pathlib import Path
 
 import matplotlib as mpl
@@ -13,9 +14,11 @@ from fleet.drills.matrix import OURS, TIMERS
 from fleet.drills.policies import POLICIES
 from fleet.drills.ratios import Compared, minutes, usd
 from fleet.outsiders import printable
-from fleet.timeline import INK, QUIET, STYLE
+from fleet.timeline import INK, ON_DEMAND, QUIET, SPOT, STYLE
 
-COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#777777", "#F0E442", "#882255")
+# Spot's and on-demand's own colours belong to the two policies that buy nothing else.
+OWN = {POLICIES["spot-only"].name: SPOT, POLICIES["on-demand"].name: ON_DEMAND}
+COLORS = ("#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#777777", "#882255", "#999933")
 PLAIN = FuncFormatter(lambda value, _: f"{value:g}")
 LEAST = 0.1  # minutes, on a logarithmic axis
 WIDE = 20  # times: values further apart than this are drawn on one
@@ -128,4 +131,5 @@ def _save(path: Path, title: str, draw: Callable[[Axes], None]) -> Path:
 
 
 def _colors(rows: Sequence[Row]) -> list[str]:
-    return [COLORS[i % len(COLORS)] for i in range(len(rows))]
+    others = cycle(COLORS)
+    return [OWN.get(row.name) or next(others) for row in rows]

@@ -14,7 +14,6 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 from rich.progress import track
 
-from fleet.drills.charts import COLORS
 from fleet.drills.drill import Result, default_settings
 from fleet.drills.experiment import Job, Mean, Row, front, mean, run
 from fleet.drills.policies import without_valve
@@ -26,6 +25,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BEGIN, END = "<!-- table -->", "<!-- /table -->"
 REGION, SEEDS, DAYS = "us-east-2", 8, 45
 DEFAULT = "the defaults"
+COLORS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#777777", "#F0E442", "#882255")
 NOT_DRAWN = "valve_failovers"  # so far from the rest that nothing else could be told apart beside it
 
 PAGES: dict[Policy, str] = {"alarm": "thresholds", "bridge": "bridge-policy"}  # under docs/, and docs/pictures/

@@ -59,6 +59,23 @@ def test_quiet_decisions_in_a_row_are_one_line_only_where_their_reasons_are_the_
     assert "nothing &times; 2" in text
 
 
+def test_a_long_table_is_closed_and_ends_with_a_word_on_what_is_left_out(tmp_path: Path) -> None:
+    start = datetime(2026, 7, 28, tzinfo=UTC)
+    skipped = {"signal": {"wake": "scan"}, "action": "skipped", "outcome": "done"}
+    log = [Event(start + timedelta(minutes=n), "decision", {**skipped, "reason": f"reason {n}."}) for n in range(250)]
+    text = report.render([Event(start, "start", {"name": "x", "desired": 1}), *log], tmp_path, title="x").read_text()
+    page = text[text.index("<details") :]
+    assert page.startswith("<details>")
+    assert page.count("<td>reason ") == report.ROWS_AT_MOST
+    assert "50 more lines: all of them are in the event log beside this page" in page
+
+
+def test_a_clock_that_was_set_is_no_mark_on_a_picture(tmp_path: Path) -> None:
+    waiting = {"signal": {"wake": "rebalance"}, "action": "waiting", "reason": "i-1 may go"}
+    log = [at(0, "start", name="x", desired=1), at(1, "decision", **waiting), at(9, "end", name="x", desired=1)]
+    assert "may go" not in drawn(log, tmp_path)
+
+
 def test_same_log_draws_the_same_bytes(log: list[Event], tmp_path: Path) -> None:
     pages = [report.render(log, tmp_path / name, title="four reclaims").read_bytes() for name in ("one", "two")]
     assert pages[0] == pages[1]
