@@ -22,6 +22,8 @@ SPOT, ON_DEMAND = "spot", "on-demand"
 _market = {SPOT: True, ON_DEMAND: True}
 _hold = {"launches": False}
 activities: dict[str, list[dict[str, Any]]] = {}  # group name -> newest first
+refreshes: dict[str, list[dict[str, Any]]] = {}  # the same
+ACTIVE = {"Pending", "InProgress", "Cancelling"}
 
 # Properties that moto's constructor does not take, and the attribute from which a Describe answer reads them.
 EXTRA = {
@@ -108,14 +110,22 @@ def _attach(group: Any, target_groups: list[str]) -> None:
 
 
 def _require_successors(group: Any, properties: dict[str, Any]) -> None:
-    """The update policy's refresh, as far as a deploy sees it: in a drought it fails and ends nothing."""
+    """The update policy's refresh, as far as a deploy sees it: where it cannot roll it fails and ends nothing."""
     wanted = properties.get("MixedInstancesPolicy", {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification", {})
+    if not wanted or str(wanted["Version"]) == str(group.launch_template_version):
+        return
+    if refreshing(group.name):
+        raise ValidationError("An Instance Refresh is already in progress and blocks the execution of this one")
     purchase = _next_purchase(group)
-    if wanted and str(wanted["Version"]) != str(group.launch_template_version) and not _market[purchase]:
-        raise ValidationError(
-            f"Instance refresh failed: there is no {purchase} capacity to launch a successor from; "
-            "no instance was terminated"
-        )
+    launches = "Launch" not in {process["ProcessName"] for process in group.suspended_processes}
+    if not launches or not _market[purchase]:
+        why = f"there is no {purchase} capacity to launch a successor from" if launches else "Launch is suspended"
+        raise ValidationError(f"Instance refresh failed: {why}; no instance was terminated")
+
+
+def refreshing(group_name: str) -> bool:
+    """Whether an instance refresh is under way."""
+    return any(refresh["Status"] in ACTIVE for refresh in refreshes.get(group_name, [])[:1])
 
 
 @extend(models.AutoScalingBackend, "delete_auto_scaling_group")

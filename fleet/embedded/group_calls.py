@@ -10,11 +10,8 @@ from typing import Any
 
 from fleet.embedded import control
 from fleet.embedded.calls import Call
-from fleet.embedded.group import activities, all_groups, find_state
+from fleet.embedded.group import ACTIVE, activities, all_groups, find_state, refreshes, refreshing
 from fleet.embedded.missing import ApiError, operation
-
-_refreshes: dict[str, list[dict[str, Any]]] = {}  # group name -> newest first
-ACTIVE = {"Pending", "InProgress", "Cancelling"}
 
 
 def _group(call: Call) -> Any:
@@ -60,8 +57,9 @@ def record_lifecycle_action_heartbeat(call: Call) -> None:
 @operation("autoscaling", "StartInstanceRefresh")
 def start_instance_refresh(call: Call) -> dict[str, Any]:
     """One at a time."""
-    history = _refreshes.setdefault(_group(call).name, [])
-    if history and history[0]["Status"] in ACTIVE:
+    name = _group(call).name
+    history = refreshes.setdefault(name, [])
+    if refreshing(name):
         raise ApiError("InstanceRefreshInProgress", "An Instance Refresh is already in progress.")
     refresh_id = str(uuid.uuid4())
     history.insert(
@@ -82,7 +80,7 @@ def start_instance_refresh(call: Call) -> dict[str, Any]:
 @operation("autoscaling", "CancelInstanceRefresh")
 def cancel_instance_refresh(call: Call) -> dict[str, Any]:
     """Cancelled at once."""
-    history = _refreshes.get(_group(call).name, [])
+    history = refreshes.get(_group(call).name, [])
     if not history or history[0]["Status"] not in ACTIVE:
         raise ApiError("ActiveInstanceRefreshNotFound", "No in progress or pending Instance Refresh found.")
     history[0]["Status"] = "Cancelled"
@@ -92,7 +90,7 @@ def cancel_instance_refresh(call: Call) -> dict[str, Any]:
 @operation("autoscaling", "DescribeInstanceRefreshes")
 def describe_instance_refreshes(call: Call) -> dict[str, Any]:
     """Newest first."""
-    return {"InstanceRefreshes": _refreshes.get(_group(call).name, [])}
+    return {"InstanceRefreshes": refreshes.get(_group(call).name, [])}
 
 
 @operation("autoscaling", "DescribeScalingActivities")
@@ -104,4 +102,4 @@ def describe_scaling_activities(call: Call) -> dict[str, Any]:
 @control.verb
 def refresh(group: str, status: str) -> None:
     """How the newest refresh of a group stands: InProgress, Successful, Failed, Cancelled."""
-    _refreshes[group][0]["Status"] = status
+    refreshes[group][0]["Status"] = status

@@ -121,6 +121,7 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
     with ExitStack() as stack:
         if live:
             stage: Any = LiveStage(settings, operator.aws, endpoint or _endpoint(operator), tell=tell)
+            stack.callback(stage.lights_on)  # wherever the day ended
         else:
             from fleet.embedded.standing import standing  # moto and the app: only where they are played with
             from fleet.ops.gameday.embedded_stage import EmbeddedStage, front_door

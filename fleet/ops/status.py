@@ -8,6 +8,7 @@ from typing import Any
 from fleet.ops.observe import Decided, View
 from fleet.pools import POOLS
 from fleet.settings import Settings
+from lambdas.watchdog import suspension
 from lambdas.watchdog.cloud import Box
 from lambdas.watchdog.state import Mode
 
@@ -179,8 +180,9 @@ def _with_problems(status: Status, view: View) -> Status:
         found.append(f"on-demand has been dry since {view.state.dry_at:%H:%M:%S}: docs/runbook/mail-on-demand-dry.md")
     if view.state and view.state.owed:
         found.append(f"{len(view.state.owed)} mail not sent yet: docs/runbook/function-failed.md")
-    if view.world.group and "Launch" in view.world.group.suspended:
-        found.append("Launch is suspended: docs/runbook/mail-boot-loop.md")
+    if view.world.group and (said := suspension.words(view.world.group)):
+        page = "mail-unsuspended" if suspension.by_aws(view.world.group) else "mail-suspended"
+        found.append(f"{said}: docs/runbook/{page}.md")
     if view.runaway_seconds is not None:
         age = f"{view.runaway_seconds / 60:.0f} min"
         found.append(f"a generation has run for {age} and does not end: docs/runbook/runaway-generation.md")

@@ -19,6 +19,9 @@ from fleet.drills.cloud import SimulatedCloud
 from fleet.embedded import EmbeddedError, assembly, policies
 from fleet.embedded.deployed import Deployed
 from fleet.events import Event
+from fleet.ops.aws import Aws
+from fleet.ops.checks import Ground
+from fleet.ops.checks_roll import InTheWayError, require_clear
 from fleet.settings import Settings
 from lambdas.watchdog import handler
 from tests.drills.by_hand import HOUR, START, exact, market
@@ -173,6 +176,47 @@ def test_a_deploy_in_a_drought_keeps_the_box_and_says_why_it_failed(live: Deploy
 def test_the_same_deploy_goes_through_once_the_market_sells(live: Deployed, changed: Path) -> None:
     assembly.deploy(live.aws, changed, "llm-group")
     assert live.template_version() == "2"
+
+
+def stand_in_the_way(live: Deployed, way: str) -> None:
+    scaling = live.aws.client("autoscaling")
+    if way.startswith("Launch"):
+        scaling.suspend_processes(AutoScalingGroupName=live.group_name, ScalingProcesses=["Launch"])
+    else:
+        scaling.start_instance_refresh(AutoScalingGroupName=live.group_name)
+
+
+WAYS = ["Launch is suspended", "Instance Refresh is already in progress"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_deploy_rolls_back_on_a_suspended_launch_and_on_a_refresh_under_way(
+    live: Deployed, changed: Path, way: str
+) -> None:
+    before = [box["InstanceId"] for box in live.boxes()]
+    stand_in_the_way(live, way)
+    with pytest.raises(EmbeddedError, match=way):
+        assembly.deploy(live.aws, changed, "llm-group")
+    assert ([box["InstanceId"] for box in live.boxes()], live.template_version()) == (before, "1")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_make_deploy_and_preflight_refuse_it_until_the_way_is_free(live: Deployed, way: str) -> None:
+    stand_in_the_way(live, way)
+    aws = Aws(live.aws.region, environment=live.aws.environment())
+    with pytest.raises(InTheWayError):
+        require_clear(Ground(live.settings, aws))
+    if way.startswith("Launch"):
+        told = CliRunner().invoke(main, ["status", "--json"], env=live.aws.environment()).stdout
+        assert any(
+            problem.startswith(way) and problem.endswith(": docs/runbook/mail-suspended.md")
+            for problem in json.loads(told)["problems"]
+        )
+        pressed = CliRunner().invoke(main, ["resume", "--why", "mended", "--yes"], env=live.aws.environment())
+        assert pressed.exit_code == 0, pressed.output
+    else:
+        live.aws.control("refresh", group=live.group_name, status="Successful")
+    require_clear(Ground(live.settings, aws))
 
 
 def review(live: Deployed, cdk_out: Path, role: str | None = None) -> str:

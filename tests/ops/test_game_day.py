@@ -80,6 +80,19 @@ def test_a_day_whose_steps_cannot_hold_is_refused_before_anything_is_touched(
     assert not out.exists()
 
 
+def test_a_live_day_that_ends_in_the_dark_leaves_nothing_suspended(
+    live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def dark(day: Day) -> tuple[bool, str]:
+        day.stage._judge("SuspendProcesses")  # type: ignore[attr-defined]
+        raise StageError("no target is healthy: not within 600 s")
+
+    monkeypatch.setattr(scenario, "STEPS", (("alarm in the dark", "", dark),))
+    arguments = ["game-day", "--live", "--yes", "--no-load", "--endpoint", "http://x", "--out", str(tmp_path)]
+    assert CliRunner().invoke(main, arguments, env=live.aws.environment()).exit_code == 3
+    assert [process["ProcessName"] for process in live.group()["SuspendedProcesses"]] == []
+
+
 def test_a_live_day_ends_at_the_first_step_that_does_not_hold_and_is_written_down(
     live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,9 +176,10 @@ def test_the_load_keeps_what_each_request_met_and_stops_with_its_block() -> None
 
 
 class Cloud:
-    """A group and its target group, as the live stage's calls leave them."""
+    """A group and its target group, as the live stage's calls leave them. It takes what is deregistered for sick."""
 
     def __init__(self) -> None:
+        self.suspended: set[str] = set()
         self.members = {"i-old": "InService"}
         self.health = {"i-old": "healthy"}
         self.calls: list[tuple[str, dict[str, Any]]] = []
@@ -181,9 +195,15 @@ class Cloud:
                 return {
                     "TargetHealthDescriptions": [{"Target": {"Id": t}, "TargetHealth": {"State": s}} for t, s in pairs]
                 }
+            case "SuspendProcesses":
+                self.suspended |= set(arguments["ScalingProcesses"])
+            case "ResumeProcesses":
+                self.suspended -= set(arguments["ScalingProcesses"])
             case "DeregisterTargets":
                 for target in arguments["Targets"]:
                     self.health[target["Id"]] = "draining"
+                    if "ReplaceUnhealthy" not in self.suspended:
+                        self.members["i-successor"], self.health["i-successor"] = "InService", "healthy"
             case "RegisterTargets":
                 for target in arguments["Targets"]:
                     self.health[target["Id"]] = "healthy"
@@ -213,8 +233,10 @@ def test_darkness_is_targets_deregistered_and_they_come_back_where_the_box_still
 ) -> None:
     stage.go_dark()
     assert cloud.health == {"i-old": "draining"}
+    assert cloud.suspended == {"HealthCheck", "ReplaceUnhealthy"}
     stage.lights_on()
     assert cloud.health == {"i-old": "healthy"}
+    assert cloud.suspended == set()
     stage.go_dark()
     cloud.members = {"i-new": "InService"}
     stage.lights_on()

@@ -11,6 +11,8 @@ from fleet.settings import Settings
 
 POLL_SECONDS = 15.0
 TICK_SECONDS = 60.0
+# While these are suspended no group takes a deregistered target for a sick box, and replaces it with one that serves.
+JUDGES = ["HealthCheck", "ReplaceUnhealthy"]
 
 
 class LiveStage:
@@ -41,13 +43,15 @@ class LiveStage:
             left -= TICK_SECONDS
 
     def go_dark(self) -> None:
-        """Deregister every target: boxes run on, the balancer routes to none."""
+        """Deregister every target: boxes run on, the balancer routes to none, and the group takes none for sick."""
+        self._judge("SuspendProcesses")
         self._removed = list(self._health())
         self._move("DeregisterTargets")
         until("no target is healthy", self._dark, seconds=600, every=POLL_SECONDS, sleep=self._sleep)
 
     def lights_on(self) -> None:
-        """Register again whatever still runs; a terminated box stays out."""
+        """Register again whatever still runs; a terminated box stays out. Twice is once."""
+        self._judge("ResumeProcesses")
         if self._removed:
             running = {box for box, _ in self._members()}
             self._removed = [box for box in self._removed if box in running]
@@ -97,6 +101,9 @@ class LiveStage:
         return not set(old) & members.keys() and len(fresh) >= self.settings.capacity.min
 
     # --- writes ------------------------------------------------------------------------------------------------
+
+    def _judge(self, operation: str) -> None:
+        self.aws.call("autoscaling", operation, AutoScalingGroupName=names.group(self._fleet), ScalingProcesses=JUDGES)
 
     def _move(self, operation: str) -> None:
         targets = [{"Id": box} for box in self._removed]
