@@ -94,6 +94,7 @@ def launch_grants(
     """
     template = room.arn("ec2", f"launch-template/{template_id}")
     from_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
+    not_overridden = {**from_template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}}
     of_our_types = {"StringEquals": {"ec2:InstanceType": list(settings.pools)}}
     statements = [
         room.allow(
@@ -106,19 +107,23 @@ def launch_grants(
             "ec2:RunInstances",
             on=[
                 template,
-                *(room.arn("ec2", f"subnet/{subnet_id}") for subnet_id in subnet_ids),
-                room.arn("ec2", f"security-group/{security_group_id}"),
+                *(
+                    room.arn("ec2", f"subnet/{subnet_id}") for subnet_id in subnet_ids
+                ),  # the group's, not the template's
             ],
+        ),
+        room.allow("ec2:RunInstances", on=room.arn("ec2", f"security-group/{security_group_id}"), when=not_overridden),
+        room.allow(
+            "ec2:RunInstances",
+            on=f"arn:{room.partition}:ec2:{room.region}::image/*",
+            when=not_overridden,
+            because="the image may be newer: the template's own",
         ),
         room.allow(
             "ec2:RunInstances",
-            on=[
-                f"arn:{room.partition}:ec2:{room.region}::image/*",
-                room.arn("ec2", "network-interface/*"),
-                room.arn("ec2", "volume/*"),
-            ],
+            on=[room.arn("ec2", "network-interface/*"), room.arn("ec2", "volume/*")],
             when=from_template,
-            because="disks and interfaces do not exist yet, and the image may be newer: of this template only",
+            because="disks and interfaces do not exist yet: of this template only",
         ),
         room.allow(
             "ec2:CreateTags",

@@ -148,6 +148,7 @@ class Watchdog:
                 on=self._group_arn,
                 because=GROUP_ARN_WILDCARD,
             ),
+            self._room.allow("elasticloadbalancing:DeregisterTargets", on=self._target_group_arn),
             self._room.allow(
                 "autoscaling:DescribeAutoScalingGroups",
                 "autoscaling:DescribeInstanceRefreshes",

@@ -210,6 +210,9 @@ class SimulatedCloud:
         states = {box.id: self.balancer.state(box, now) for box in self.ec2.running.values()}
         return {box_id: state for box_id, state in states.items() if state is not None}
 
+    def deregister(self, targets: tuple[str, ...]) -> None:
+        raise NotImplementedError(f"nothing here registers what is no box: {targets}")
+
     def stack_in_progress(self) -> bool:
         self._fault("stack_in_progress")
         return self.clock.now < self.deploying_until

@@ -1,7 +1,7 @@
 """Whether IAM would allow a call: the part of its evaluation that this project's policies use. Pure.
 
-Allow statements with actions, resources and conditions (StringEquals, StringLike, ArnEquals, ArnLike, ForAllValues); a
-Deny wins. A condition whose key the caller did not name does not hold.
+Allow statements with actions, resources and conditions (StringEquals, StringLike, ArnEquals, ArnLike, Bool,
+ForAllValues); a Deny wins. A condition whose key the caller did not name does not hold.
 """
 
 from collections.abc import Iterable, Mapping
@@ -34,7 +34,7 @@ def applies(statement: Statement, action: str, resource: str, context: Context) 
 def _holds(operator: str, wanted: list[str], found: list[str] | None) -> bool:
     for_all = operator.startswith("ForAllValues:")
     operator = operator.removeprefix("ForAllValues:")
-    if operator not in ("StringEquals", "StringLike", "ArnEquals", "ArnLike"):
+    if operator not in ("StringEquals", "StringLike", "ArnEquals", "ArnLike", "Bool"):
         raise ValueError(f"this evaluation does not know the condition operator {operator}")
     if found is None:
         return for_all

@@ -70,10 +70,12 @@ def _questions(ground: Ground, function: dict[str, Any], group: dict[str, Any]) 
         "ec2:RunInstances",
         template,
         *(arn("ec2", f"subnet/{subnet}") for subnet in group["VPCZoneIdentifier"].split(",")),
-        *(arn("ec2", f"security-group/{name}") for name in interface["Groups"]),
     )
     image = f"arn:{partition}:ec2:{settings.region}::image/{data['ImageId']}"
-    yield asked("ec2:RunInstances", image, *created, ec2__LaunchTemplate=template)
+    security_groups = [arn("ec2", f"security-group/{name}") for name in interface["Groups"]]
+    of_template = {"ec2__LaunchTemplate": template, "ec2__IsLaunchTemplateResource": "true"}
+    yield asked("ec2:RunInstances", image, *security_groups, **of_template)
+    yield asked("ec2:RunInstances", *created, ec2__LaunchTemplate=template)
     yield asked("ec2:CreateTags", arn("ec2", "instance/*"), *created, ec2__CreateAction="RunInstances")
     yield asked("iam:PassRole", _box_role(ground.aws, data), iam__PassedToService="ec2.amazonaws.com")
     parameters = (names.lever_parameter(settings.fleet_name), names.state_parameter(settings.fleet_name))

@@ -31,6 +31,8 @@ def act(
         cloud.flip(world.seen_group, world.seen_group.on_demand_percentage, send_template=True)
     for box in decision.end_boxes:
         _end_held(cloud, box)
+    if decision.deregister:
+        cloud.deregister(decision.deregister)
     if decision.suspend_rebalance:
         cloud.suspend("AZRebalance")
     if decision.wake_at:

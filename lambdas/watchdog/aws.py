@@ -115,6 +115,12 @@ class AwsCloud:
         found = self._call("elbv2", "describe_target_health", TargetGroupArn=self._targets)
         return {raw["Target"]["Id"]: raw["TargetHealth"]["State"] for raw in found["TargetHealthDescriptions"]}
 
+    def deregister(self, targets: tuple[str, ...]) -> None:
+        found = self._call("elbv2", "describe_target_health", TargetGroupArn=self._targets)["TargetHealthDescriptions"]
+        ends = [{key: raw["Target"][key] for key in ("Id", "Port")} for raw in found if raw["Target"]["Id"] in targets]
+        if ends:  # a port of its own must be named, or the target stays
+            self._call("elbv2", "deregister_targets", TargetGroupArn=self._targets, Targets=ends)
+
     def stack_in_progress(self) -> bool:
         found = self._call("cloudformation", "describe_stacks", StackName=names.stack(self._fleet, "group"))
         status = found["Stacks"][0]["StackStatus"]

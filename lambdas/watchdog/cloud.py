@@ -132,6 +132,9 @@ class Cloud(Protocol):
     def target_health(self) -> dict[str, str]:
         """Instance id to healthy, initial, unhealthy, draining, unused, unavailable."""
 
+    def deregister(self, targets: tuple[str, ...]) -> None:
+        """Take these from the balancer, on whatever port."""
+
     def stack_in_progress(self) -> bool:
         """Whether a deploy of the group's stack is under way."""
 

@@ -34,6 +34,7 @@ class Decision:
     state: State | None = None
     leaves_state: bool = False  # and the mails owed: it must show nothing but that a call can be made
     end_boxes: tuple[str, ...] = ()  # held by their launch hook, and for nothing
+    deregister: tuple[str, ...] = ()  # targets that are no boxes
     suspend_rebalance: bool = False
     wake_at: datetime | None = None  # have this function woken then
     problem: str = ""  # raised once everything else is done

@@ -21,6 +21,7 @@ class Need(Flag):
     ALARM = auto()
     GROUP = auto()
     BOXES = auto()  # instances and target health
+    TARGETS = auto()  # target health alone
     HELD = auto()  # the same of those that their launch hook holds, if there are any
     DEPLOY = auto()
     REFRESHES = auto()
@@ -45,7 +46,7 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     ids = tuple(box.id for box in world.alive if Need.BOXES in needs or (Need.HELD in needs and box.lifecycle == HELD))
     if ids:
         world = world.having(instances=cloud.instances(ids))
-    if ids or Need.BOXES in needs:
+    if ids or needs & (Need.BOXES | Need.TARGETS):
         world = world.having(health=cloud.target_health())
     if Need.DEPLOY in needs:
         world = _with_deploy(world, cloud)
@@ -102,7 +103,7 @@ def _needs(signal: Signal, state: State) -> Need:
         case Wake.ALARM_LIT:
             return Need.GUARDS if state.armed else Need.NOTHING
         case Wake.SCAN:
-            return Need.GROUP | Need.HELD if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
+            return Need.GROUP | Need.HELD | Need.TARGETS if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
         case Wake.ALARM_OK | Wake.LAUNCHED | Wake.TERMINATED | Wake.REFRESH_ENDED:
             return Need.GROUP | Need.BOXES | Need.DEPLOY | Need.REFRESHES if state.rearm_from else Need.NOTHING
         case Wake.LAUNCH_FAILED | Wake.INTERRUPTION | Wake.REBALANCE | Wake.BOX_ENDED | Wake.RESUME:

@@ -192,6 +192,10 @@ def _scan(world: World, state: State, settings: Settings, now: datetime) -> Deci
         decision = replace(decision, state=decision.state or noted)
     suspend = "AZRebalance" not in world.seen_group.suspended
     missing = NO_ALARM if world.alarm is None and state.mode is not Mode.PINNED else ""
+    if world.strangers:
+        words = f"deregisters {', '.join(world.strangers)}: no box of the group"
+        detail = "; ".join(filter(None, [decision.detail, words]))
+        decision = replace(decision, deregister=world.strangers, detail=detail)
     return replace(decision, suspend_rebalance=suspend, problem=missing) if suspend or missing else decision
 
 

@@ -13,6 +13,9 @@ ALIVE = LAUNCHING | {"InService"}
 HELD = "Pending:Wait"
 
 
+ROUTED = {"initial", "healthy", "unhealthy"}  # unhealthy: where nothing else is there, the balancer fails open
+
+
 @dataclass(frozen=True)
 class World:
     """One look at the fleet."""
@@ -72,8 +75,16 @@ class World:
 
     @property
     def healthy(self) -> tuple[str, ...]:
-        """Targets that answer now."""
-        return tuple(target for target, health in self.health.items() if health == "healthy")
+        """Targets that answer now, and are boxes."""
+        return tuple(target for target, health in self.health.items() if health == "healthy" and self._ours(target))
+
+    @property
+    def strangers(self) -> tuple[str, ...]:
+        """Targets that get connections and are no member of the group: a box's role may have registered them."""
+        return tuple(id_ for id_, health in self.health.items() if health in ROUTED and not self._ours(id_))
+
+    def _ours(self, target: str) -> bool:
+        return self.group is None or any(box.id == target for box in self.group.boxes)
 
     @property
     def percentage(self) -> int | None:

@@ -77,6 +77,11 @@ def test_the_watchdog_launches_this_fleets_template_and_pools_only(live: Deploye
     assert not launches(own, "p5.48xlarge")
     assert not launches(HERE.format("ec2", "launch-template/lt-other"), "g6.xlarge")
     assert not may(watchdog, "ec2:RunInstances", instance)
+    image, group = "arn:aws:ec2:us-east-2::image/ami-0a1b2c3d", HERE.format("ec2", "security-group/sg-0a1b2c3d")
+    for overridden in ("true", "false"):  # true: it stands in the template
+        context = {"ec2__LaunchTemplate": own, "ec2__IsLaunchTemplateResource": overridden}
+        assert may(watchdog, "ec2:RunInstances", image, **context) is (overridden == "true")
+        assert not may(watchdog, "ec2:RunInstances", group, **context)  # another fleet's, by itself or by a template
 
 
 def test_the_watchdog_passes_the_box_role_to_ec2_and_no_other(may: Ask, watchdog: str, box: str) -> None:

@@ -158,6 +158,10 @@ class StillCloud:
     def target_health(self) -> dict[str, str]:
         return self._did("target_health", lambda: dict(self.health))
 
+    def deregister(self, targets: tuple[str, ...]) -> None:
+        rest = {target: health for target, health in self.health.items() if target not in targets}
+        self._did(f"deregister {' '.join(targets)}", lambda: self._set(health=rest))
+
     def stack_in_progress(self) -> bool:
         return self._did("stack_in_progress", lambda: self.deploying)
 

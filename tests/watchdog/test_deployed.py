@@ -27,6 +27,17 @@ def test_empty_group_is_flipped_after_five_reads_none_twice(live: Deployed) -> N
     assert (live.lever(), live.percentage(), live.state()["mode"]) == ("100", 100, "on-demand-failover")
 
 
+def test_host_that_a_stolen_box_registered_is_deregistered_whatever_its_port(live: Deployed) -> None:
+    (target_group,) = live.group()["TargetGroupARNs"]
+    elbv2, ec2 = live.aws.client("elbv2"), live.aws.client("ec2")
+    subnet = live.group()["VPCZoneIdentifier"].split(",")[0]
+    (stranger,) = ec2.run_instances(ImageId="ami-12c6146b", MinCount=1, MaxCount=1, SubnetId=subnet)["Instances"]
+    elbv2.register_targets(TargetGroupArn=target_group, Targets=[{"Id": stranger["InstanceId"], "Port": 8080}])
+    assert act(live, event("scan"))["detail"] == f"deregisters {stranger['InstanceId']}: no box of the group"
+    found = elbv2.describe_target_health(TargetGroupArn=target_group)["TargetHealthDescriptions"]
+    assert [raw["Target"]["Id"] for raw in found] == [box["InstanceId"] for box in live.boxes()]
+
+
 def test_stuck_held_box_is_found_in_six_reads_and_ended_after_the_flip(live: Deployed) -> None:
     (box,) = live.boxes()
     live.aws.control("lifecycle", instance_id=box["InstanceId"], state="Pending:Wait")

@@ -46,6 +46,29 @@ def test_scan_keeps_az_rebalance_suspended_in_every_mode(mode: Mode) -> None:
     assert cloud.calls.count("suspend AZRebalance") == 1
 
 
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("health", ["healthy", "initial", "unhealthy"])
+def test_scan_deregisters_what_is_no_member_of_the_group(mode: Mode, health: str) -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)), lever=str(0 if mode is Mode.ARMED else 100))
+    cloud.set_state(State(mode))
+    cloud.live_group = replace(cloud.live_group, on_demand_percentage=int(cloud.lever or 0))
+    cloud.put_box(age=5000, health="healthy")
+    cloud.health["i-0stranger"] = health
+    assert wake(cloud, "scan")["detail"] == "deregisters i-0stranger: no box of the group"
+    assert list(cloud.health) == ["i-0aaaaaaaaaaaaaaa1"]
+    cloud.calls.clear()
+    cloud.health["i-0terminated"] = "draining"  # the group's own way out
+    wake(cloud, "scan")
+    assert not [call for call in cloud.calls if call.startswith("deregister")]
+
+
+def test_stranger_that_answers_holds_no_failover_back() -> None:
+    cloud = StillCloud(health={"i-0stranger": "healthy"})
+    record = wake(cloud, "scan")
+    assert (record["action"], record["detail"]) == ("failover", "deregisters i-0stranger: no box of the group")
+    assert (cloud.lever, cloud.health) == ("100", {})
+
+
 def test_scan_retries_a_skipped_failover() -> None:
     cloud = StillCloud()
     cloud.put_box(age=600)
@@ -216,7 +239,7 @@ def test_pinned_scan_says_so_and_does_nothing() -> None:
     record = wake(cloud, "scan")
     assert (record["action"], record["reason"]) == ("nothing", "pinned; nothing to do")
     assert "detail" not in record
-    assert cloud.calls == ["parameters", "group"]
+    assert cloud.calls == ["parameters", "group", "target_health"]
 
 
 def test_pinned_reports_a_disagreement_and_leaves_it() -> None:

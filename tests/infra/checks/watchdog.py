@@ -152,6 +152,7 @@ def watchdog_has_one_grant_per_call(t: Templates, s: Settings) -> None:
         ("ec2:DescribeInstances", "*", NO_CONDITION),
         ("ec2:GetSpotPlacementScores", "*", NO_CONDITION),
         ("elasticloadbalancing:DescribeTargetHealth", "*", NO_CONDITION),
+        ("elasticloadbalancing:DeregisterTargets", "<TargetGroup>", NO_CONDITION),
         ("sns:Publish", "<Mail>", NO_CONDITION),
     }
     assert t["group"]["Resources"]["WatchdogRole"]["Properties"]["ManagedPolicyArns"] == ["<LaunchGrants>"]
@@ -162,6 +163,7 @@ def watchdog_may_try_the_launch_that_a_flip_is_checked_with(t: Templates, s: Set
     template = f"arn:aws:ec2:{ACCOUNT}:launch-template/<Template>"
     from_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
     of_pools = condition({**from_template, "StringEquals": {"ec2:InstanceType": list(s.pools)}})
+    not_overridden = condition({**from_template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}})
     at_launch = condition({"StringEquals": {"ec2:CreateAction": "RunInstances"}})
     to_ec2 = condition({"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}})
     created = [f"arn:aws:ec2:{ACCOUNT}:{kind}/*" for kind in ("instance", "network-interface", "volume")]
@@ -170,10 +172,10 @@ def watchdog_may_try_the_launch_that_a_flip_is_checked_with(t: Templates, s: Set
         ("ec2:RunInstances", created[0], of_pools),
         ("ec2:RunInstances", created[1], condition(from_template)),
         ("ec2:RunInstances", created[2], condition(from_template)),
-        ("ec2:RunInstances", "arn:aws:ec2:us-east-2::image/*", condition(from_template)),
+        ("ec2:RunInstances", "arn:aws:ec2:us-east-2::image/*", not_overridden),
         ("ec2:RunInstances", template, NO_CONDITION),
         *(("ec2:RunInstances", f"arn:aws:ec2:{ACCOUNT}:subnet/{subnet}", NO_CONDITION) for subnet in subnets(s)),
-        ("ec2:RunInstances", f"arn:aws:ec2:{ACCOUNT}:security-group/<BoxGroup.GroupId>", NO_CONDITION),
+        ("ec2:RunInstances", f"arn:aws:ec2:{ACCOUNT}:security-group/<BoxGroup.GroupId>", not_overridden),
         *(("ec2:CreateTags", resource, at_launch) for resource in created),
         ("iam:PassRole", "<BoxRole.Arn>", to_ec2),
     }
