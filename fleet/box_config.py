@@ -59,6 +59,7 @@ def box_config(settings: Settings, *, bucket: str, target_group_arn: str, **over
         "cold_budget_seconds": settings.boot.cold_budget_seconds,
         "drain_budget_seconds": settings.drain.budget_seconds,
         "safety_margin_seconds": settings.drain.safety_margin_seconds,
+        "planned_seconds": settings.drain.planned_seconds,
         **overrides,
     }
 

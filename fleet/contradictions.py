@@ -107,6 +107,14 @@ def _termination_hook(s: Settings) -> Iterator[Problem]:
     hook, delay = s.drain.termination_hook_seconds, s.drain.deregistration_delay_seconds
     if hook < delay:
         yield Problem("drain.termination_hook_seconds", hook, f"at least drain.deregistration_delay_seconds ({delay})")
+    least = names.LET_GO_SECONDS + s.drain.planned_seconds + s.drain.safety_margin_seconds
+    if hook < least:
+        allowed = (
+            f"at least {least}: {names.LET_GO_SECONDS} until the balancer has let go, drain.planned_seconds "
+            f"({s.drain.planned_seconds}) and drain.safety_margin_seconds ({s.drain.safety_margin_seconds}), "
+            "or streams are cut"
+        )
+        yield Problem("drain.termination_hook_seconds", hook, allowed)
 
 
 def _room_for_launch_first(s: Settings) -> Iterator[Problem]:

@@ -37,6 +37,10 @@ def watchdog_function(fleet: str) -> str:
     return f"{fleet}-watchdog"
 
 
+LET_GO_SECONDS = (
+    300  # at most, a leaving box keeps its gate open for what a balancer still sends: reports say 3 to 5 min
+)
+
 WATCHDOG_TIMEOUT_SECONDS = 60  # of one invocation; whoever waits for an answer waits longer
 
 

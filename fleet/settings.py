@@ -115,8 +115,13 @@ class Drain(Section):
 
     budget_seconds: int = _number(105, ge=10, le=3600, why="two minutes of notice less the safety margin")
     safety_margin_seconds: int = _number(15, ge=5, le=60, why="time to deregister, report and end")
+    planned_seconds: int = _number(
+        600, ge=10, le=6000, why="an end that the group plans is in no hurry: 8000 tokens at 15 a second are 533 s"
+    )
     deregistration_delay_seconds: int = _number(120, ge=0, le=3600, why="never below the drain budget")
-    termination_hook_seconds: int = _number(150, ge=30, le=7200, why="delay plus the box's own last words")
+    termination_hook_seconds: int = _number(
+        960, ge=30, le=7200, why="a planned end: the balancer lets go within 300 s, then the streams, then last words"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -78,7 +78,7 @@ SETTINGS = (
         "a section that is no object",
         {"drain": 105},
         (
-            "drain = 105: an object with budget_seconds, safety_margin_seconds, deregistration_delay_seconds, "
+            "drain = 105: an object with budget_seconds, safety_margin_seconds, planned_seconds, deregistration_delay_seconds, "
             "termination_hook_seconds",
         ),
     ),
@@ -219,7 +219,19 @@ SETTINGS = (
     WrongSettings(
         "a termination hook shorter than the deregistration delay",
         {"drain": {"termination_hook_seconds": 110}},
-        ("drain.termination_hook_seconds = 110: at least drain.deregistration_delay_seconds (120)",),
+        (
+            "drain.termination_hook_seconds = 110: at least drain.deregistration_delay_seconds (120)",
+            "drain.termination_hook_seconds = 110: at least 915: 300 until the balancer has let go, drain.planned_seconds "
+            "(600) and drain.safety_margin_seconds (15), or streams are cut",
+        ),
+    ),
+    WrongSettings(
+        "a planned end that its hook does not hold",
+        {"drain": {"planned_seconds": 700}},
+        (
+            "drain.termination_hook_seconds = 960: at least 1015: 300 until the balancer has let go, drain.planned_seconds "
+            "(700) and drain.safety_margin_seconds (15), or streams are cut",
+        ),
     ),
     WrongSettings(
         "one zone",
@@ -387,7 +399,7 @@ SETTINGS = (
     WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
-        ('(all) = "4129 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+        ('(all) = "4151 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
     ),
     WrongSettings(
         "several at once: all are told, and none twice",

@@ -2,7 +2,7 @@
 
 interruption notice        drain inside what is left of its two minutes, then leave (a successor launches at once)
 rebalance recommendation   reported
-target state Terminated    drain inside the drain budget, complete the termination hook
+target state Terminated    have the balancer let go, drain, complete the termination hook; a notice meanwhile takes over
 """
 
 import os
@@ -18,6 +18,7 @@ import leave
 import names
 import notices
 import paths
+import planned
 import telemetry
 from aws import HOOK_SECONDS, Aws, AwsError
 from config import Box
@@ -34,7 +35,8 @@ class Agent:
         self._clear_at: Optional[float] = None  # when metadata last said that there is no notice
         self._troubled: set[str] = set()
         self._recommended: set[str] = set()
-        self._drained = False
+        self._noticed = threading.Event()
+        self._planned: Optional[threading.Thread] = None
         self._hook_completed = False
 
     def poll(self) -> None:
@@ -64,13 +66,13 @@ class Agent:
         return text.strip() if text else None
 
     def _interrupted(self, text: str) -> None:
-        if self._drained:
+        if self._noticed.is_set():
             return None
         since_clear = None if self._clear_at is None else time.monotonic() - self._clear_at
         notice = notices.interruption(text, datetime.now(timezone.utc), since_clear)
         if notice is None:
             return say("metadata: an interruption notice that is none")
-        self._drained = True
+        self._noticed.set()
         paths.mark(paths.NOTICE, notice.action)
         say(f"NOTICE {notice.action} in {notice.seconds_left:.0f} s")
         age = notices.NOTICE_SECONDS - notice.seconds_left
@@ -86,15 +88,12 @@ class Agent:
         say(f"REBALANCE recommended at {stamp}")  # EventBridge tells the watchdog, which counts it
 
     def _terminating(self) -> None:
-        box = self._box
-        if not self._drained:
-            self._drained = True
+        if self._planned is None and not self._noticed.is_set():
             say("NOTICE the group ends this box")
             paths.mark(paths.NOTICE, "planned")
-            until = box.drain_budget_seconds + box.safety_margin_seconds
-            metrics = drain(box, self._aws, "planned termination", until, 0.0)
-            threading.Thread(target=telemetry.put, args=(self._aws, metrics), daemon=True).start()
-        if self._hook_completed:
+            self._planned = threading.Thread(target=self._end_as_planned, daemon=True)
+            self._planned.start()
+        if self._hook_completed or (self._planned and self._planned.is_alive()):
             return
         try:
             self._aws.complete_hook(names.TERMINATION_HOOK, "CONTINUE", HOOK_SECONDS)
@@ -102,6 +101,19 @@ class Agent:
             say("termination hook completed")
         except AwsError as error:
             say(f"termination hook not completed: {error}")  # tried again at the next poll
+
+    def _end_as_planned(self) -> None:
+        """In the background: it takes minutes, and a notice that comes meanwhile must be heard."""
+        box, over = self._box, self._noticed.is_set
+        try:
+            metrics = planned.end(box, self._aws, over) if planned.possible() else None
+            if metrics is None and not over():
+                until = box.drain_budget_seconds + box.safety_margin_seconds
+                metrics = drain(box, self._aws, "termination", until, 0.0)
+        except Exception:
+            say(f"planned end: {traceback.format_exc()}")
+            os._exit(1)  # the next agent ends what was begun: completing the hook now would cut streams
+        threading.Thread(target=telemetry.put, args=(self._aws, metrics or []), daemon=True).start()
 
 
 def _keep(box: Box, aws: Aws) -> None:

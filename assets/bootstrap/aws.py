@@ -62,6 +62,12 @@ class Aws:
         answer = self._call(patience_seconds, "elbv2", "describe-target-health", *self._target())
         return str(answer["TargetHealthDescriptions"][0]["TargetHealth"]["State"])
 
+    def serves_beside_another(self, patience_seconds: float) -> bool:
+        """Whether the balancer takes this box for healthy, and another one too."""
+        answer = self._call(patience_seconds, "elbv2", "describe-target-health", *self._target()[:2])
+        states = {each["Target"]["Id"]: each["TargetHealth"]["State"] for each in answer["TargetHealthDescriptions"]}
+        return states.pop(self._id, "") == "healthy" and "healthy" in states.values()
+
     def complete_hook(self, hook: str, result: str, patience_seconds: float) -> None:
         """Complete a lifecycle hook with CONTINUE or ABANDON.
 

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import names
 import paths
 
 
@@ -39,8 +40,14 @@ class Box:
     cold_budget_seconds: float
     drain_budget_seconds: float
     safety_margin_seconds: float
+    planned_seconds: float
     # AWS: notices are to be polled every 5 s.
     poll_seconds: float = 5.0
+    # A balancer sends new connections to a deregistered target for about 2 min, reports say 3 to 5.
+    let_go_least_seconds: float = 120.0
+    let_go_most_seconds: float = float(names.LET_GO_SECONDS)
+    # Without a new connection; the gaps between callers of a box that serves are shorter, at 4 requests a minute.
+    let_go_quiet_seconds: float = 30.0
     # The launch hook's heartbeat timeout is 30 min: six beats inside it.
     heartbeat_seconds: float = 300.0
     # Balancer probes come every 10 s at the fastest; one CLI call costs 0.8 s of a core.

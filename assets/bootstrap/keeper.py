@@ -43,7 +43,8 @@ class Keeper:
         self._memory = wedge.fresh(time.monotonic())
         self._runs = runaway.Memory()
         self._told_at = float("-inf")  # of a generation that does not end
-        self._sight = sight.Sight()
+        self._sight, self._watch = sight.Sight(), streams.Watch(box.port)
+        self._asked_for = streams.Counters()
         self._load: Optional[warm.Request] = None
         self._token: Optional[warm.Request] = None
         self._loaded = engine.Loaded()  # said last
@@ -57,7 +58,10 @@ class Keeper:
         if not sight.stored(box):
             self._leave("the instance store is empty")  # what is in the GPU's memory answers until the streams end
             return
-        live, load, token = sight.connections(box), asked(self._load), asked(self._token)
+        load, token = asked(self._load), asked(self._token)
+        if token is Asked.CAME:
+            self._watch.answered(self._asked_for)
+        live = sight.connections(box, self._watch)
         seen = sight.look(box, live, self._sight, load, token)
         self._tell(seen, live)
         if seen.loaded and seen.loaded != self._loaded:
@@ -96,7 +100,7 @@ class Keeper:
         box = self._box
         patience = stages.budget("warm")
         if action is Action.PROVE:
-            self._token = warm.Request(box, [warm.tokens(box, 1)], patience)
+            self._token, self._asked_for = warm.Request(box, [warm.tokens(box, 1)], patience), self._watch.unsure()
         elif action is Action.LOAD:
             self._load = warm.Request(box, [warm.load(box)], patience)
         elif action is Action.UNLOAD:

@@ -11,7 +11,7 @@ import traceback
 from typing import Optional
 
 import config
-import drain
+import ending
 import gate
 import names
 import paths
@@ -73,7 +73,7 @@ def leave(box: Box) -> None:
 def _let_streams_end(box: Box) -> None:
     """New callers are refused already. A notice that comes meanwhile leaves no less time than this."""
     seconds = min(box.drain_budget_seconds, NOTICE_SECONDS - box.safety_margin_seconds)
-    say(f"before leaving: {drain.wait(box, time.monotonic() + seconds)}")
+    say(f"before leaving: {ending.wait(box, time.monotonic() + seconds)}")
     _shut(box, gate.CLOSED)
 
 

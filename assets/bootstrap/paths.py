@@ -1,5 +1,7 @@
 """Where things stand on the box, and the marks by which its programs know of each other. Imported by all of them."""
 
+import os
+import threading
 from pathlib import Path
 
 BOX_JSON = Path("/etc/fleet/box.json")
@@ -26,6 +28,8 @@ def serves() -> bool:
 
 
 def mark(path: Path, text: str = "") -> None:
-    """Set a mark. Repeating it is harmless."""
+    """Set a mark. Repeating it is harmless; who reads it meanwhile reads the old text or the new, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    fresh.write_text(text)
+    fresh.replace(path)

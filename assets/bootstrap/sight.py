@@ -132,7 +132,7 @@ def told(
     token: Optional[Asked],
 ) -> wedge.Look:
     """What engine and connections tell, without the GPU and the store. Pure."""
-    outstanding = frozenset(found.peer for found in live if found.outstanding)
+    outstanding = frozenset(found.peer for found in live if found.outstanding is not False)
     flowing = any(found.sent_bytes and found.since_sent_seconds <= box.poll_seconds for found in live)
     return wedge.Look(
         at=at,
@@ -177,10 +177,10 @@ def running(box: Box) -> Optional[engine.Loaded]:
         return None
 
 
-def connections(box: Box) -> tuple[streams.Connection, ...]:
+def connections(box: Box, watch: Optional[streams.Watch] = None) -> tuple[streams.Connection, ...]:
     """Connections from outside; none where the kernel does not tell, which is logged."""
     try:
-        return streams.connections(box.port)
+        return watch.look() if watch else streams.connections(box.port)
     except streams.StreamsError as error:
         say(f"streams: {error}")
         return ()

@@ -53,7 +53,7 @@ def listener(namespace: int, address: str, port: int) -> socket.socket:
         return socket.create_server((address, port), family=family, backlog=128, dualstack_ipv6=address == "::")
 
 
-def join(box: int, box_pid: int, out: int) -> None:
+def join(box: int, box_pid: int | str, out: int) -> None:
     """A cable between the box and the outside, both families; the box reaches nothing else."""
     with inside(out):
         ip("link", "set", "lo", "up")

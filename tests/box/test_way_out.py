@@ -8,6 +8,7 @@ from typing import Any
 import aws
 import boot
 import drain
+import ending
 import gate
 import graph
 import imds
@@ -29,6 +30,13 @@ class Samples:
 
     def __call__(self, _port: int) -> list[streams.Connection]:
         return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+
+
+@pytest.fixture(autouse=True)
+def no_firewall(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine's own is left alone."""
+    monkeypatch.setattr(gate, "_run", lambda *_, **__: 0)
+    monkeypatch.setattr(streams, "close", lambda *_: None)
 
 
 ADMITTED = streams.Connection("10.0.0.1:5000", 0, 0, 0.1, 0.1)  # no request yet
@@ -79,8 +87,9 @@ def test_deregistration_begins_once_the_boot_can_no_longer_register(monkeypatch:
 
     monkeypatch.setattr(drain.subprocess, "run", stop)
     monkeypatch.setattr(gate, "set_state", lambda *_: None)
-    monkeypatch.setattr(drain, "wait", lambda *_: drain.Drained(0, 0))
+    monkeypatch.setattr(ending, "wait", lambda *_: ending.Ended(0, 0))
     monkeypatch.setattr(aws.Aws, "deregister", lambda *_: done.append("deregister"))
+    monkeypatch.setattr(aws.Aws, "serves_beside_another", lambda *_: False)
     drain.drain(a_box(), aws.Aws(a_box(), "i-1"), "interruption notice", 120, 0)
     world.wait(lambda: "deregistered" in paths.LOG.read_text(), 10)  # or its thread logs elsewhere later
     assert done == ["stop", "deregister"]
@@ -127,7 +136,7 @@ def test_boot_program_that_is_ended_while_the_box_serves_takes_nothing_with_it(m
     assert (done, paths.LEAVING.exists()) == ([], False)
     paths.mark(paths.WHY, "the engine did not come back")
     monkeypatch.setattr(leave.subprocess, "run", lambda *_, **__: done.append("off"))
-    monkeypatch.setattr(streams, "connections", Samples([]))
+    monkeypatch.setattr(ending, "wait", lambda *_: ending.Ended(0, 0))
     monkeypatch.setattr(leave, "identity", lambda _: (_ for _ in ()).throw(imds.ImdsError("away")))
     leave.leave(a_box())
     assert done == [gate.DRAINING, gate.CLOSED, "off"]
@@ -151,7 +160,7 @@ def test_gate_that_could_not_be_shut_on_a_notice_is_tried_again_and_no_figure_sa
 
     monkeypatch.setattr(gate, "set_state", set_state)
     monkeypatch.setattr(streams, "connections", Samples([ASKING]))
-    monkeypatch.setattr(drain, "_deregister", lambda *_: None)
+    monkeypatch.setattr(drain, "leave_balancer", lambda *_, **__: None)
     paths.mark(paths.COMPLETED)
     metrics = drain.drain(a_box(), aws.Aws(a_box(), "i-1"), "interruption notice", 17, 0)
     assert tried == [gate.DRAINING] * 2
@@ -178,7 +187,7 @@ def test_successor_of_a_box_that_counts_is_asked_for_before_its_streams_have_end
     monkeypatch.setattr(leave.telemetry, "ship", lambda *_: None)
     monkeypatch.setattr(leave.subprocess, "run", lambda *_, **__: done.append("off"))
     monkeypatch.setattr(aws.Aws, "terminate", terminate)
-    monkeypatch.setattr(drain, "wait", lambda *_: done.append("wait"))
+    monkeypatch.setattr(ending, "wait", lambda *_: done.append("wait"))
     for mark in (paths.OPENED, paths.COMPLETED, paths.WHY):
         paths.mark(mark)
     leave.leave(a_box())
@@ -188,7 +197,7 @@ def test_successor_of_a_box_that_counts_is_asked_for_before_its_streams_have_end
 def test_way_out_waits_no_longer_than_a_notice_that_comes_meanwhile_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[float] = []
     monkeypatch.setattr(gate, "set_state", lambda *_: None)
-    monkeypatch.setattr(drain, "wait", lambda _, deadline: waits.append(deadline - time.monotonic()))
+    monkeypatch.setattr(ending, "wait", lambda _, deadline: waits.append(deadline - time.monotonic()))
     box = dataclasses.replace(a_box(), drain_budget_seconds=600.0)
     leave._let_streams_end(box)
     assert waits == [pytest.approx(120 - box.safety_margin_seconds, abs=1)]
@@ -204,15 +213,17 @@ def test_way_out_that_fails_in_an_unforeseen_way_powers_off(monkeypatch: pytest.
 
 def test_caller_who_connected_just_before_the_gate_shut_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "connections", Samples([ADMITTED], [ADMITTED], [ASKING], [ASKING], []))
-    assert drain.wait(a_box(), time.monotonic() + 30) == drain.Drained(finished=1, cut=0)
+    assert ending.wait(a_box(), time.monotonic() + 30) == ending.Ended(finished=1, cut=0)
 
 
 def test_drain_ends_at_once_where_nobody_is_connected_and_soon_where_nobody_asks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drain, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(ending, "QUIET_SECONDS", 0.5)
     for looks, least in (([], 0.0), ([ADMITTED], 0.5)):
-        monkeypatch.setattr(streams, "connections", Samples(looks))
+        samples = Samples(looks)
+        monkeypatch.setattr(streams, "connections", samples)
+        monkeypatch.setattr(streams, "close", lambda *_, samples=samples: samples._looks.append([]))
         began = time.monotonic()
-        assert drain.wait(a_box(), began + 30) == drain.Drained(finished=0, cut=0)
+        assert ending.wait(a_box(), began + 30).cut == 0
         assert time.monotonic() - began >= least
