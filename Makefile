@@ -144,6 +144,9 @@ bench-boot: BOX_PACKAGES += busybox openssl
 bench-boot: $(DEV) box-setup ## restore, boot graph, notice and agent, measured in pairs on this machine
 	python -m tests.box.bench
 
+bench-leave: $(DEV) box-setup ## boxes that leave under load: planned replacements, notices amid traffic (10 min)
+	python -m tests.box.bench_leave
+
 bench-watchdog: $(DEV) ## cold start of the watchdog's real zip against a bare handler, in pairs; its memory
 	python -m tests.watchdog.bench
 

@@ -74,8 +74,8 @@ def _keep_refusing(box: Box, patience_seconds: float) -> None:
         time.sleep(1.0)
 
 
-def leave_balancer(box: Box, aws: Aws, patience_seconds: float, *, once_unhealthy: bool = False) -> None:
-    """Deregister in the background.
+def leave_balancer(box: Box, aws: Aws, patience_seconds: float, *, once_unhealthy: bool = False) -> threading.Thread:
+    """Deregister in the background, by this thread.
 
     `once_unhealthy`: where another target is healthy, the balancer sends new callers there sooner if this one fails its
     probes for a while than if it is deregistered at once.
@@ -92,7 +92,9 @@ def leave_balancer(box: Box, aws: Aws, patience_seconds: float, *, once_unhealth
         except AwsError as error:
             say(f"not deregistered: {error}")
 
-    threading.Thread(target=deregister, daemon=True).start()
+    thread = threading.Thread(target=deregister, daemon=True)
+    thread.start()
+    return thread
 
 
 def _until_unhealthy(box: Box, aws: Aws) -> None:

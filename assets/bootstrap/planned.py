@@ -4,6 +4,7 @@ A balancer sends new connections to a deregistered target for about two minutes,
 before that refuses callers while another box serves.
 """
 
+import threading
 import time
 from typing import Any, Callable, Optional
 
@@ -31,8 +32,8 @@ def end(box: Box, aws: Aws, over: Callable[[], bool]) -> Optional[list[dict[str,
     """
     why = "planned termination"
     say(f"PLANNED the gate stays open until the balancer has let go, at most {box.let_go_most_seconds:.0f} s")
-    drain.leave_balancer(box, aws, box.let_go_most_seconds)
-    _until_let_go(box, over)
+    deregistering = drain.leave_balancer(box, aws, box.let_go_most_seconds)
+    _until_let_go(box, deregistering, over)
     if over() or not possible():
         return None
     paths.mark(paths.LEAVING, why)
@@ -44,10 +45,10 @@ def end(box: Box, aws: Aws, over: Callable[[], bool]) -> Optional[list[dict[str,
     return drain.let_streams_end(box, time.monotonic() + box.planned_seconds, over)
 
 
-def _until_let_go(box: Box, over: Callable[[], bool]) -> None:
+def _until_let_go(box: Box, deregistering: threading.Thread, over: Callable[[], bool]) -> None:
     """Until no new connection has come for a while. A probe carries no bytes, so it is none."""
-    began = time.monotonic()
-    came_at, known = began, set[str]()
+    began = deregistered_at = came_at = time.monotonic()
+    known = set[str]()
     while gate.current() == gate.OPEN and not over():
         now = time.monotonic()
         try:
@@ -58,8 +59,10 @@ def _until_let_go(box: Box, over: Callable[[], bool]) -> None:
         if callers - known:
             came_at = now
         known = callers
+        if deregistering.is_alive():
+            deregistered_at = now
         waited = now - began
-        quiet = waited >= box.let_go_least_seconds and now - came_at >= box.let_go_quiet_seconds
+        quiet = now - deregistered_at >= box.let_go_least_seconds and now - came_at >= box.let_go_quiet_seconds
         if quiet or waited >= box.let_go_most_seconds:
             say(f"the balancer has let go: {waited:.0f} s, the last new connection {now - came_at:.0f} s ago")
             return

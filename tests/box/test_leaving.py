@@ -3,6 +3,7 @@
 import dataclasses
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import ending
@@ -11,10 +12,11 @@ import paths
 import pytest
 import streams
 
-from tests.box import lab, leaving, world
+from fleet import names
+from tests.box import lab, leaving, replacing, world
 from tests.box.conftest import a_box
 
-NOTICES, AT_A_TIME = 20, 10
+NOTICES, AT_A_TIME, REPLACEMENTS = 20, 10, 2
 
 
 def test_no_notice_amid_traffic_cuts_who_had_time_to_end_and_none_who_had_not_goes_uncounted() -> None:
@@ -61,3 +63,13 @@ def test_caller_who_keeps_his_connection_is_turned_away_before_the_engine_reads_
         with pytest.raises(ConnectionResetError):
             idle.sock.recv(1)
     assert paths.GATE.read_text() == gate.DRAINING
+
+
+def test_planned_replacements_fail_no_request_and_cut_no_stream(serving: Callable[..., world.World]) -> None:
+    first = serving(**replacing.TIMINGS)
+    first.aws.client("autoscaling").set_desired_capacity(
+        AutoScalingGroupName=names.group(world.FLEET), DesiredCapacity=2
+    )
+    told = replacing.planned([first, serving(aws=first.aws, number=1, **replacing.TIMINGS)], REPLACEMENTS)
+    assert set(told) == {"request answered", "stream answered"}
+    assert min(told.values()) > REPLACEMENTS

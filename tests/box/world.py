@@ -152,7 +152,8 @@ def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
         Name=FLEET, Protocol="TCP", Port=PORT, VpcId=subnet["VpcId"], TargetType="instance"
     )["TargetGroups"][0]["TargetGroupArn"]
     aws.control("hold_launches", on=True)
-    aws.client("autoscaling").create_auto_scaling_group(
+    autoscaling = aws.client("autoscaling")
+    autoscaling.create_auto_scaling_group(
         AutoScalingGroupName=names.group(FLEET),
         LaunchTemplate={"LaunchTemplateId": template, "Version": "1"},
         MinSize=1,
@@ -160,6 +161,12 @@ def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
         VPCZoneIdentifier=subnet["SubnetId"],
         Tags=[{"Key": names.TAG_FLEET, "Value": FLEET, "PropagateAtLaunch": True}],
     )
+    for hook, transition in ((names.LAUNCH_HOOK, "LAUNCHING"), (names.TERMINATION_HOOK, "TERMINATING")):
+        autoscaling.put_lifecycle_hook(
+            AutoScalingGroupName=names.group(FLEET),
+            LifecycleHookName=hook,
+            LifecycleTransition=f"autoscaling:EC2_INSTANCE_{transition}",
+        )
     aws.client("logs").create_log_group(logGroupName=names.box_log_group(FLEET))
     (aws.log_dir / "target-group").write_text(target_group)
 
@@ -276,6 +283,11 @@ class World:
     def signal(self, unit: str, name: str) -> None:
         """Signal a unit's process: KILL, STOP, CONT."""
         assert self.systemctl("kill", name, f"fleet-{unit}.service") == 0
+
+    def gate(self, state: str) -> None:
+        """Set the gate, as a unit does."""
+        inside = ["nsenter", f"--net=/proc/{self.pid}/ns/net", f"--root=/proc/{self.pid}/root", "sh", "-c"]
+        subprocess.run([*inside, f"cd / && /usr/bin/python3 /opt/fleet/gate.py {state}"], check=True)
 
     # --- seeing ---
 
