@@ -2,6 +2,7 @@
 
 interruption notice        drain inside what is left of its two minutes, then leave (a successor launches at once)
 rebalance recommendation   reported
+scheduled stop or reboot   shortly before it, have the group replace the box: a planned end
 target state Terminated    have the balancer let go, drain, complete the termination hook; a notice meanwhile takes over
 """
 
@@ -26,6 +27,8 @@ from drain import drain
 from imds import Imds, ImdsError, identity
 from log import say
 
+TELLING_SECONDS = 15.0  # in which a leaving box can tell CloudWatch why
+
 
 class Agent:
     """What the agent remembers between two polls."""
@@ -33,10 +36,13 @@ class Agent:
     def __init__(self, box: Box, imds: Imds, aws: Aws) -> None:
         self._box, self._imds, self._aws = box, imds, aws
         self._clear_at: Optional[float] = None  # when metadata last said that there is no notice
+        self._clocks: Optional[notices.Clocks] = None  # at the last poll
         self._troubled: set[str] = set()
         self._recommended: set[str] = set()
         self._noticed = threading.Event()
         self._planned: Optional[threading.Thread] = None
+        self._terminated_at: Optional[float] = None
+        self._ending = False  # the group was asked for it, because of a scheduled event
         self._hook_completed = False
 
     def poll(self) -> None:
@@ -44,6 +50,10 @@ class Agent:
         text = self._read(notices.INTERRUPTION)
         if text:
             self._interrupted(text)
+        self._clocks = notices.Clocks.now()
+        text = self._read(notices.SCHEDULED)
+        if text:
+            self._scheduled(text)
         text = self._read(notices.REBALANCE)
         if text:
             self._recommend(text)
@@ -69,7 +79,8 @@ class Agent:
         if self._noticed.is_set():
             return None
         since_clear = None if self._clear_at is None else time.monotonic() - self._clear_at
-        notice = notices.interruption(text, datetime.now(timezone.utc), since_clear)
+        holds = notices.Clocks.now().holds(self._clocks, self._imds.date)
+        notice = notices.interruption(text, datetime.now(timezone.utc), since_clear, holds)
         if notice is None:
             return say("metadata: an interruption notice that is none")
         self._noticed.set()
@@ -87,7 +98,26 @@ class Agent:
         self._recommended.add(stamp)
         say(f"REBALANCE recommended at {stamp}")  # EventBridge tells the watchdog, which counts it
 
+    def _scheduled(self, text: str) -> None:
+        """Planned, though at short notice: the group replaces the box, and hears its streams out."""
+        box = self._box
+        within = box.let_go_most_seconds + box.planned_seconds + box.safety_margin_seconds
+        event = notices.scheduled(text, datetime.now(timezone.utc), within)
+        if event is None or self._ending or paths.LEAVING.exists() or not paths.COMPLETED.exists():
+            return
+        self._ending = True
+        say(f"SCHEDULED {event}: the group is asked to replace this box")
+        threading.Thread(target=self._have_ended, daemon=True).start()
+
+    def _have_ended(self) -> None:
+        try:
+            self._aws.terminate(leave.TERMINATE_SECONDS)
+        except AwsError as error:
+            say(f"not terminated through the group: {error}")
+            self._ending = False  # asked again at the next poll
+
     def _terminating(self) -> None:
+        self._terminated_at = self._terminated_at or time.monotonic()
         if self._planned is None and not self._noticed.is_set():
             say("NOTICE the group ends this box")
             paths.mark(paths.NOTICE, "planned")
@@ -95,6 +125,9 @@ class Agent:
             self._planned.start()
         if self._hook_completed or (self._planned and self._planned.is_alive()):
             return
+        telling = paths.WHY.exists() and not paths.TOLD.exists()
+        if telling and time.monotonic() - self._terminated_at < TELLING_SECONDS:
+            return  # the hook is all that keeps the box
         try:
             self._aws.complete_hook(names.TERMINATION_HOOK, "CONTINUE", HOOK_SECONDS)
             self._hook_completed = True

@@ -5,7 +5,6 @@ A failure only writes down why: systemd then starts fleet-leave.service, as it d
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,6 +21,8 @@ import gate
 import graph
 import names
 import paths
+import sight
+import systemctl
 import telemetry
 import warm
 from aws import Aws, AwsError, DeniedError
@@ -64,7 +65,7 @@ class Boot:
         return {}
 
     def agent(self) -> Detail:
-        subprocess.run(["systemctl", "start", "fleet-agent.service"], check=True, capture_output=True, text=True)
+        systemctl.start("fleet-agent.service")
         return {}
 
     def telemetry(self) -> Detail:
@@ -119,9 +120,13 @@ class Boot:
         return {}
 
     def open(self) -> Detail:
-        gate.set_state(gate.OPEN, self._box.port)
+        """Open, unless the engine has lost the model since the warm-up: then the agent proves it anew, and opens."""
+        loaded = sight.running(self._box)
+        proved = loaded is not None and not loaded.absent
+        if proved:
+            gate.set_state(gate.OPEN, self._box.port)
         paths.mark(paths.OPENED)
-        return {}
+        return {} if proved else {"left_to": "the-agent"}
 
     def healthy(self) -> Detail:
         while self._aws.target_state(budget("healthy")) != "healthy":

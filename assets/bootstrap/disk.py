@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+from collections.abc import Container
 from pathlib import Path
 
 import paths
@@ -42,14 +43,18 @@ def _mount() -> tuple[Path, str]:
         if os.path.realpath(source) == disk:
             _run("mount", "--bind", target, str(OWN_MOUNT))  # where the engine's sandbox lets it write
             return OWN_MOUNT, "reused a mount"
+    mount = ("mount", "-o", "noatime", disk, str(OWN_MOUNT))
     blank = _run("blkid", "--probe", disk, accept=(0, 2)) == 2  # 2: no signature of any file system
-    if blank:
-        _run("mkfs.xfs", "-q", disk)
-    _run("mount", "-o", "noatime", disk, str(OWN_MOUNT))
-    return OWN_MOUNT, "formatted" if blank else "mounted"
+    if not blank and _run(*mount, accept=range(256)) == 0:
+        return OWN_MOUNT, "mounted"
+    if not blank:
+        _run("wipefs", "--all", disk)  # a label of LVM, say: nothing of ours is on it at a first boot
+    _run("mkfs.xfs", "-q", disk)
+    _run(*mount)
+    return OWN_MOUNT, "formatted" if blank else "wiped and formatted"
 
 
-def _run(*command: str, accept: tuple[int, ...] = (0,)) -> int:
+def _run(*command: str, accept: Container[int] = (0,)) -> int:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode not in accept:
         raise DiskError(f"{command[0]}: {' '.join(done.stderr.split())}")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import paths
+import systemctl
 from config import Box
 
 UNIT = "fleet-engine.service"
@@ -102,7 +103,7 @@ def unpack(tarball: Path) -> None:
 
 def start(box: Box, patience_seconds: float) -> None:
     """Start the unit and wait until the pinned version answers; raises EngineError."""
-    subprocess.run(["systemctl", "start", UNIT], check=True, capture_output=True, text=True)
+    systemctl.start(UNIT)
     deadline = time.monotonic() + patience_seconds
     while True:
         try:

@@ -1,4 +1,4 @@
-"""The way out: let streams end, shut the gate, say why, give the launch hook back, have the group end this box, else
+"""The way out: let streams end, shut the gate, give the launch hook back, have the group end this box, say why, else
 power off.
 
 Run by fleet-leave.service, which the agent starts and which systemd starts when the boot fails, however it failed. The
@@ -15,6 +15,7 @@ import ending
 import gate
 import names
 import paths
+import systemctl
 import telemetry
 from aws import HOOK_SECONDS, Aws, AwsError
 from config import Box
@@ -31,7 +32,7 @@ def request(why: str) -> None:
     say(f"leaving: {why}")
     if not paths.WHY.exists():
         paths.mark(paths.WHY, why)
-    subprocess.run(["systemctl", "start", "--no-block", UNIT], check=True, capture_output=True, text=True)
+    systemctl.start(UNIT, "--no-block")
 
 
 def leave(box: Box) -> None:
@@ -53,21 +54,29 @@ def leave(box: Box) -> None:
         return _power_off(box, serving)
     if not paths.COMPLETED.exists():
         say(f"ended before serving: {why}")
-    if not paths.COMPLETED.exists() and not paths.NOTICE.exists():
-        telemetry.put(aws, [telemetry.metric(box, names.METRIC_BOOT_FAILED, 1, "Count")])
-    telemetry.ship(aws, f"{instance_id}/leaving")
-    if not paths.COMPLETED.exists():
         try:
             aws.complete_hook(names.LAUNCH_HOOK, "ABANDON", HOOK_SECONDS)
         except AwsError as error:
             say(f"launch hook not abandoned: {error}")
     try:
         aws.terminate(TERMINATE_SECONDS)
+        terminated = True
         say("the group ends this box")  # which the agent hears from metadata: it lets the streams end
     except AwsError as error:
+        terminated = False
         say(f"not terminated through the group: {error}")
-        _power_off(box, serving)
-    return None
+        if serving:
+            _let_streams_end(box)
+    _tell(box, aws, f"{instance_id}/leaving")
+    return None if terminated else _power_off()
+
+
+def _tell(box: Box, aws: Aws, stream: str) -> None:
+    """Last, since CloudWatch may hang: neither the successor nor the launch hook waits for it."""
+    if not paths.COMPLETED.exists() and not paths.NOTICE.exists():
+        telemetry.put(aws, [telemetry.metric(box, names.METRIC_BOOT_FAILED, 1, "Count")])
+    telemetry.ship(aws, stream)
+    paths.mark(paths.TOLD)
 
 
 def _let_streams_end(box: Box) -> None:

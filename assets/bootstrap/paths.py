@@ -18,6 +18,7 @@ RUN = Path("/run/fleet")  # gone after a reboot
 GATE = RUN / "gate"  # the gate's state
 NOTICE = RUN / "notice"  # the box was told to go: leaving is no failure
 WHY = RUN / "why"  # why the box leaves, for whoever carries it out
+TOLD = RUN / "told"  # the leaving box has told CloudWatch why, or has tried
 OPENED = RUN / "opened"  # the gate was opened by the boot: the agent keeps the engine from here on
 LEAVING = RUN / "leaving"  # no way back: the gate refuses to open
 

@@ -7,7 +7,6 @@ StoreError      the store does not answer as it should; worth another try
 import hashlib
 import hmac
 import http.client
-import json
 import os
 import ssl
 import threading
@@ -18,7 +17,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Optional
 
 import names
-from imds import Imds, ImdsError
+from imds import Imds, ImdsError, parsed
 
 TIMEOUT_SECONDS = 10.0  # without a byte
 PATIENCE_SECONDS = 90.0  # for a small object: metadata, which has the credentials, may be away for a minute
@@ -132,7 +131,7 @@ def role_credentials(imds: Imds) -> Credentials:
     role = imds.get(root)
     answer = imds.get(root + role.split()[0]) if role and role.split() else None
     try:
-        raw = json.loads(answer or "{}")
+        raw = parsed(answer or "{}")
         expires = datetime.strptime(raw["Expiration"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
         return Credentials(raw["AccessKeyId"], raw["SecretAccessKey"], raw["Token"], expires)
     except (ValueError, KeyError):

@@ -181,3 +181,21 @@ def test_instance_store_mounted_elsewhere_is_reused_where_the_engine_may_write(m
     assert stage(box, "store")["how"] == "reused-a-mount"
     assert box.inside("/mnt/disk/fleet/models/blobs").is_dir()
     assert box.manifest()["layers"]  # read under /var/lib/fleet, which the units' sandbox leaves open
+
+
+LVM_LABEL = """
+import sys, zlib
+body = (32).to_bytes(4, "little") + b"LVM2 001" + b"0" * 32 + bytes(448)
+checksum = ~zlib.crc32(body, ~0xF597A6CF & 0xFFFFFFFF) & 0xFFFFFFFF
+with open(sys.argv[1], "r+b") as disk:
+    disk.seek(512)
+    disk.write(b"LABELONE" + (1).to_bytes(8, "little") + checksum.to_bytes(4, "little") + body)
+"""
+
+
+def test_disk_with_a_label_of_lvm_and_no_mount_is_wiped(make: MakeWorld) -> None:
+    label = f"python3 -c '{LVM_LABEL}' $1/dev/loop*; blkid --probe $1/dev/loop* | grep LVM2_member"
+    box = make(prepare=label)
+    box.boot()
+    box.wait_for("stage=complete outcome=done")
+    assert stage(box, "store")["how"] == "wiped-and-formatted"

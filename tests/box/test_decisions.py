@@ -27,31 +27,74 @@ YEAR = datetime.now(UTC).year
 
 
 @pytest.mark.parametrize(
-    ("stamp", "since_clear", "left"),
+    ("stamp", "since_clear", "holds", "left"),
     [
-        ("2026-07-28T09:01:57Z", 5.0, 117.0),  # seen at the next poll: the notice's own time counts
-        ("2026-07-28T09:01:00Z", 61.0, 60.0),  # metadata was away for a minute
-        ("2026-07-28T10:01:57Z", 5.0, 115.0),  # the wall clock is an hour behind
-        ("2026-07-28T08:01:57Z", 5.0, 115.0),  # ... or ahead
-        ("2026-07-28T08:01:57Z", 500.0, 0.0),
-        ("2026-07-28T09:00:40Z", None, 40.0),  # an agent that was restarted amid the notice
-        ("2026-07-28T10:00:40Z", None, 0.0),
-        ("tomorrow", None, 0.0),
-        ("tomorrow", 4.0, 116.0),
-        (None, 4.0, 116.0),
+        ("2026-07-28T09:01:57Z", 5.0, True, 117.0),  # seen at the next poll: the notice's own time counts
+        ("2026-07-28T09:01:00Z", 61.0, True, 60.0),  # metadata was away for a minute
+        ("2026-07-28T09:00:39Z", 5.0, True, 39.0),  # it came late
+        ("2026-07-28T09:00:39Z", 60.0, False, 60.0),  # the wall clock has moved: at least a minute is left
+        ("2026-07-28T10:01:57Z", 5.0, True, 115.0),  # the wall clock is an hour behind
+        ("2026-07-28T08:01:57Z", 5.0, True, 115.0),  # ... or ahead
+        ("2026-07-28T08:01:57Z", 500.0, True, 0.0),
+        ("2026-07-28T09:00:40Z", None, True, 40.0),  # an agent that was restarted amid the notice
+        ("2026-07-28T09:00:40Z", None, False, 0.0),
+        ("2026-07-28T10:00:40Z", None, True, 0.0),
+        ("tomorrow", None, True, 0.0),
+        ("tomorrow", 4.0, True, 116.0),
+        (None, 4.0, True, 116.0),
     ],
 )
-def test_time_left_on_a_notice_never_falls_for_a_clock_that_jumped(
-    stamp: str | None, since_clear: float | None, left: float
+def test_time_left_on_a_notice_is_its_own_unless_a_clock_jumped(
+    stamp: str | None, since_clear: float | None, holds: bool, left: float
 ) -> None:
     text = json.dumps({"action": "terminate", "time": stamp})
-    assert notices.interruption(text, NOW, since_clear) == notices.Interruption("terminate", left)
+    assert notices.interruption(text, NOW, since_clear, holds) == notices.Interruption("terminate", left)
 
 
-@pytest.mark.parametrize("text", ["", "nonsense", "[]", "3", "null", '{"time": "2026-07-28T09:01:57Z"}'])
+def test_clock_holds_while_it_runs_with_the_other_and_metadata_agrees() -> None:
+    before, later = notices.Clocks(1000.0, 10.0), notices.Clocks(1005.0, 15.2)
+    assert later.holds(before, None)
+    assert later.holds(None, None)
+    assert not notices.Clocks(1065.0, 15.0).holds(before, None)
+    assert not notices.Clocks(945.0, 15.0).holds(before, None)
+    assert later.holds(before, datetime.fromtimestamp(1004, UTC))
+    assert not later.holds(before, datetime.fromtimestamp(1065, UTC))
+    assert not later.holds(None, datetime.fromtimestamp(945, UTC))
+
+
+STOP = {"Code": "instance-stop", "NotBefore": "28 Jul 2026 09:10:00 GMT", "State": "active"}
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([STOP], "instance-stop scheduled for 09:10:00"),
+        ([{**STOP, "Code": "system-reboot"}], "system-reboot scheduled for 09:10:00"),
+        ([{**STOP, "Code": "instance-retirement"}], "instance-retirement scheduled for 09:10:00"),
+        ([{**STOP, "Code": "system-maintenance"}, STOP], "instance-stop scheduled for 09:10:00"),
+        ([{**STOP, "NotBefore": "28 Jul 2026 09:30:00 GMT"}], None),  # not within a quarter of an hour
+        ([{**STOP, "State": "completed"}], None),
+        ([{**STOP, "State": "canceled"}], None),
+        ([{**STOP, "NotBefore": "soon"}], None),
+        ([{"Code": "instance-stop"}], None),
+        ([[]], None),
+        ([], None),
+        ({"Code": "instance-stop"}, None),
+        (7, None),
+    ],
+)
+def test_scheduled_event_counts_once_it_is_minutes_away_and_ends_a_box(events: Any, told: str | None) -> None:
+    assert notices.scheduled(json.dumps(events), NOW, 915) == told
+
+
+NO_NOTICE = ["", "nonsense", "[]", "3", "null", '{"time": "2026-07-28T09:01:57Z"}', "[" * 100_000]
+
+
+@pytest.mark.parametrize("text", NO_NOTICE, ids=lambda text: text[:10])
 def test_text_that_is_no_notice_is_none(text: str) -> None:
-    assert notices.interruption(text, NOW, 5) is None
+    assert notices.interruption(text, NOW, 5, True) is None
     assert notices.recommended_at(text) is None
+    assert notices.scheduled(text, NOW, 915) is None
 
 
 @given(st.floats(0, 200), st.floats(0, 30), st.floats(5, 60), st.floats(10, 3600))

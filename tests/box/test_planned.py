@@ -147,6 +147,7 @@ def test_notice_during_a_planned_end_takes_over_with_its_own_gate_and_budget(par
 
 @pytest.mark.parametrize("how", ["wedged", "never opened", "leaves for a fault"])
 def test_box_that_is_not_served_from_leaves_at_once(parts: Parts, how: str) -> None:
+    paths.mark(paths.TOLD)
     if how == "wedged":
         paths.mark(paths.GATE, gate.DRAINING)
     elif how == "never opened":
@@ -201,3 +202,33 @@ def test_metrics_of_a_planned_end_tell_its_streams(parts: Parts, monkeypatch: py
     parts.planned()
     parts.polled_until(lambda: sent)
     assert {each["MetricName"] for each in sent} == {names.METRIC_STREAMS_FINISHED, names.METRIC_STREAMS_CUT}
+
+
+def test_scheduled_stop_within_minutes_is_a_planned_end(parts: Parts) -> None:
+    due = (datetime.now(UTC) + timedelta(minutes=10)).strftime("%d %b %Y %H:%M:%S GMT")
+    parts.metadata[notices.SCHEDULED] = json.dumps([{"Code": "instance-stop", "NotBefore": due, "State": "active"}])
+    terminate = "terminate-instance-in-auto-scaling-group"
+    box = dataclasses.replace(BOX, planned_seconds=600.0, let_go_most_seconds=300.0)
+    parts.agent = agent.Agent(box, imds.Imds(), aws.Aws(box, "i-1"))
+    parts.polled_until(lambda: parts.called(terminate))
+    for _ in range(3):
+        parts.agent.poll()
+    assert [name for name, _ in parts.done].count(terminate) == 1
+    assert parts.called(terminate) == gate.OPEN
+    assert not paths.LEAVING.exists()
+
+
+def test_hook_waits_a_moment_for_what_the_leaving_box_tells(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths.mark(paths.WHY, "the instance store is empty")
+    parts.planned()
+    parts.polled_until(lambda: "DRAINED" in paths.LOG.read_text())
+    assert not parts.called("complete-lifecycle-action")
+    paths.mark(paths.TOLD)
+    parts.polled_until(lambda: parts.called("complete-lifecycle-action"))
+
+
+def test_hook_does_not_wait_for_a_cloudwatch_that_hangs(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agent, "TELLING_SECONDS", 0.5)
+    paths.mark(paths.WHY, "the instance store is empty")
+    parts.planned()
+    parts.polled_until(lambda: parts.called("complete-lifecycle-action"))

@@ -2,13 +2,16 @@
 
 import dataclasses
 import subprocess
+import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import aws
 import boot
 import drain
 import ending
+import engine
 import gate
 import graph
 import imds
@@ -16,6 +19,7 @@ import leave
 import paths
 import pytest
 import streams
+import systemctl
 
 from fleet import names
 from tests.box import world
@@ -227,3 +231,52 @@ def test_drain_ends_at_once_where_nobody_is_connected_and_soon_where_nobody_asks
         began = time.monotonic()
         assert ending.wait(a_box(), began + 30).cut == 0
         assert time.monotonic() - began >= least
+
+
+def test_cloudwatch_that_hangs_delays_neither_the_hook_nor_the_successor(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(leave, "identity", lambda _: imds.Identity("i-1", None))
+    monkeypatch.setattr(aws.Aws, "_call", lambda _, *args, **__: done.append(args[2]))
+    paths.mark(paths.WHY, "restore failed")
+    leave.leave(a_box())
+    assert done == [
+        "complete-lifecycle-action",
+        "terminate-instance-in-auto-scaling-group",
+        "put-metric-data",
+        "create-log-stream",
+        "put-log-events",
+    ]
+    assert paths.TOLD.exists()
+
+
+def test_engine_that_lost_its_model_after_the_warm_up_is_not_opened_by_the_boot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(gate, "set_state", lambda state, _: done.append(state))
+    one = boot.Boot(a_box(), imds.Imds(), imds.Identity("i-1", None))
+    for loaded, state in ((None, []), (engine.Loaded(absent=True), []), (engine.Loaded(), [gate.OPEN])):
+        monkeypatch.setattr(boot.sight, "running", lambda _, loaded=loaded: loaded)
+        one.open()
+        assert done == state
+        assert paths.OPENED.exists()  # the agent warms it, and opens
+
+
+def test_unit_that_does_not_start_says_why(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = folder / "systemctl"
+    script.write_text("#!/bin/sh\necho 'Job for fleet-engine failed: exit-code' >&2\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    with pytest.raises(systemctl.UnitError, match=r"systemctl start fleet-engine.service: Job for .* exit-code"):
+        boot.engine.start(a_box(), 1)
+
+
+def test_mark_is_never_read_half_written() -> None:
+    seen: set[str] = set()
+    paths.mark(paths.GATE, gate.OPEN)
+    writing = threading.Thread(target=lambda: [paths.mark(paths.GATE, s) for s in (gate.CLOSED, gate.OPEN) * 300])
+    writing.start()
+    while writing.is_alive():
+        seen.add(gate.current())
+    assert seen <= {gate.OPEN, gate.CLOSED}
+    assert [path.name for path in paths.RUN.iterdir()] == ["gate"]
