@@ -1,5 +1,7 @@
 """Notices at random moments of keep-alive and streaming traffic, on the box's own agent, gate and streams in a lab.
 
+    python -m tests.box.leaving COUNT AT_A_TIME
+
 Times are scaled: a notice leaves a few seconds. Where the drain ended before its deadline nobody may have been cut, and
 at the deadline none may be missing in its count. A caller who was reset before the engine had read a byte of his
 request was refused; that is no cut.
@@ -10,6 +12,8 @@ import http.client
 import json
 import multiprocessing
 import random
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -18,6 +22,10 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+
+from fleet import box_config
+
+sys.path.insert(0, str(box_config.BUNDLE))
 
 import agent
 import aws
@@ -29,7 +37,7 @@ import notices
 import paths
 import streams
 
-from tests.box import lab, netns, servers
+from tests.box import lab, netns, servers, world
 from tests.box.conftest import a_box
 
 ACTIVE_SECONDS = 1.0  # of 5: without bytes, a connection that is being answered counts as answered
@@ -163,7 +171,20 @@ def _some(seeds: Sequence[int]) -> Outcome:
 
 
 def many(count: int, at_a_time: int) -> Outcome:
-    """Notices with their own seeds, so many of them at a time."""
+    """Notices with their own seeds, so many of them at a time; in a program of its own, which may fork."""
+    command = [sys.executable, "-m", "tests.box.leaving", str(count), str(at_a_time)]
+    done = subprocess.run(command, cwd=world.CHECKOUT, stdout=subprocess.PIPE, text=True, check=True)
+    return Outcome(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def main() -> None:
+    """What became of everybody, as one JSON line."""
+    count, at_a_time = int(sys.argv[1]), int(sys.argv[2])
     shares = [range(first, count, at_a_time) for first in range(at_a_time)]
     with multiprocessing.get_context("fork").Pool(at_a_time) as pool:
-        return sum(pool.map(_some, shares, chunksize=1), Outcome())
+        told = sum(pool.map(_some, shares, chunksize=1), Outcome())
+    print(json.dumps(dataclasses.asdict(told)))  # noqa: T201 - its output
+
+
+if __name__ == "__main__":
+    main()

@@ -132,7 +132,7 @@ def _rearmed(day: Day) -> tuple[bool, str]:
 
 
 def rolled_under_load(day: Day) -> tuple[bool, str]:
-    """A planned roll, launch-first: no caller notices."""
+    """A planned roll, launch-first. That no caller noticed is said where callers called."""
     old, began = day.boxes(), time.monotonic()
     day.stage.aws.call(
         "autoscaling",
@@ -144,9 +144,9 @@ def rolled_under_load(day: Day) -> tuple[bool, str]:
     day.stage.finish_roll(old)
     met = day.load.summary(began, time.monotonic()) if day.load else None
     fresh = not set(old) & set(day.boxes())
-    counted = f", {met.requests} requests, {met.failed} failed" if met else ""
-    seen = f"{len(old)} box replaced by {day.stage.rolled_by}{counted}"
-    return fresh and (met is None or met.failed == 0), seen
+    counted = f"{met.requests} requests, {met.failed} failed" if met and met.requests else "no requests were made"
+    seen = f"{len(old)} box replaced by {day.stage.rolled_by}, {counted}"
+    return fresh and (met is None or (met.requests > 0 and met.failed == 0)), seen
 
 
 def declined_while_it_answers(day: Day) -> tuple[bool, str]:
@@ -215,7 +215,7 @@ STEPS: tuple[tuple[str, str, Step], ...] = (
         "the scores open it, the roll is launch-first, spot-armed at its end",
         armed_through_the_gate,
     ),
-    ("planned roll under load", "every box replaced, no request failed", rolled_under_load),
+    ("planned roll under load", "every box replaced; of the requests that were made, none failed", rolled_under_load),
     ("false alarm", "declined: a box answers", declined_while_it_answers),
     ("alarm in the dark", "failover: lever 100 in parameter and group", failed_over),
     ("real terminate", "the successor is on-demand and serves", replaced_after_a_real_end),
