@@ -11,6 +11,7 @@ import json
 import os
 import re
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -143,6 +144,8 @@ def lab() -> Iterator[Lab]:
     finally:
         server.shutdown()
         server.server_close()
+        with netns.inside(made.box):  # no caller waits for an answer any more
+            subprocess.run(["ss", "-HKtn", f"( sport = :{PORT} )"], check=True, capture_output=True)
         os.close(made.box)
         os.close(made.out)
 
