@@ -67,11 +67,11 @@ def test_scan_gives_up_a_box_that_died_held_while_pinned_too() -> None:
     assert cloud.calls == ["parameters", "group", "instances", "target_health", f"abandon {BOX}"]
 
 
-def test_pinned_scan_asks_nothing_more_where_no_hook_holds_a_box() -> None:
+def test_pinned_scan_asks_about_targets_and_no_box_where_no_hook_holds_one() -> None:
     cloud = StillCloud.on_demand()
     cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED))
     wake(cloud, "scan")
-    assert cloud.calls == ["parameters", "group"]
+    assert cloud.calls == ["parameters", "group", "target_health"]
 
 
 @pytest.mark.parametrize("payload", ["box-ended", "interruption-warning"])
