@@ -90,7 +90,7 @@ def _ending_held(
     decision: Decision, signal: Signal, world: World, state: State, settings: Settings, now: datetime
 ) -> Decision:
     """The decision, and what the launch hook holds for nothing: a box that has ended, or soon will; a hung one."""
-    if decision.action is Action.IGNORED or decision.leaves_state:
+    if decision.leaves_state:
         return decision
     after = decision.state or state
     finishes = decision.action is Action.FINISH  # the signal's own box is then looked at after it

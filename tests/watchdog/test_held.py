@@ -118,8 +118,11 @@ def test_notice_is_remembered_and_its_box_given_up_once_what_is_unfinished_is_fi
     assert cloud.parsed.evidence.noticed == (BOX,)
 
 
-def test_probe_gives_nothing_up() -> None:
+@pytest.mark.parametrize("unfinished", [True, False])
+def test_probe_gives_nothing_up(unfinished: bool) -> None:
     cloud = holding()
+    if unfinished:  # then the boxes are looked at
+        cloud.set_state(cloud.parsed.begin(Kind.REPAIRED, ago(60), "half done"))
     wake(cloud, "probe")
     assert f"abandon {BOX}" not in cloud.calls
 
