@@ -150,6 +150,9 @@ bench-leave: $(DEV) box-setup ## boxes that leave under load: planned replacemen
 bench-watchdog: $(DEV) ## cold start of the watchdog's real zip against a bare handler, in pairs; its memory
 	python -m tests.watchdog.bench
 
+hostility: $(DEV) ## a million invocations of generated hostility: markets, lifetimes, refusals, events (a quarter of an hour)
+	python -m tests.watchdog.hostility $(ARGS)
+
 mutants: $(DEV) ## change the watchdog's policy and actions in every place: its tests must notice (minutes)
 	python -m tests.watchdog.mutants
 

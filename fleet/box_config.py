@@ -89,6 +89,8 @@ def user_data(config: dict[str, Any], *, bundle_bucket: str, bundle_key: str) ->
         fleet=config["fleet"],
         group=names.group(config["fleet"]),
         launch_hook=names.LAUNCH_HOOK,
+        boot_tag=names.TAG_BOOT,
+        boot_failed=names.BOOT_FAILED,
         region=config["region"],
         box_json=json.dumps(config, indent=1, sort_keys=True),
         bundle_bucket=bundle_bucket,

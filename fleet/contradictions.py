@@ -78,6 +78,25 @@ def _valve(s: Settings) -> Iterator[Problem]:
         yield Problem("watchdog.valve_window_seconds", w.valve_window_seconds, allowed)
 
 
+def _served_share(s: Settings) -> Iterator[Problem]:
+    w = s.watchdog
+    dark = w.served_window_seconds * (100 - w.served_percent) // 100
+    needed = w.alarm_minutes * 60 + w.skip_cap_seconds
+    if w.served_percent and dark <= needed:
+        most = max(99 - 100 * needed // w.served_window_seconds, 0)
+        allowed = (
+            f"at most {most}, or less of watchdog.served_window_seconds is dark than in one drought, whose alarm waits "
+            f"for its window and the skip cap ({needed} s)"
+        )
+        yield Problem("watchdog.served_percent", w.served_percent, allowed)
+
+
+def _trial_return(s: Settings) -> Iterator[Problem]:
+    trial, cooldown = s.watchdog.trial_return_seconds, s.watchdog.cooldown_seconds
+    if trial < cooldown:
+        yield Problem("watchdog.trial_return_seconds", trial, f"at least watchdog.cooldown_seconds ({cooldown})")
+
+
 def _rearm_timeout(s: Settings) -> Iterator[Problem]:
     if s.watchdog.rearm_timeout_seconds < s.boot.cold_budget_seconds:
         allowed = f"at least boot.cold_budget_seconds ({s.boot.cold_budget_seconds}), or no cold successor can finish"
@@ -309,6 +328,8 @@ RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _skip_cap,
     _scan,
     _valve,
+    _served_share,
+    _trial_return,
     _rearm_timeout,
     _boot_budgets,
     _launch_hook,

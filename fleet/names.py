@@ -106,6 +106,7 @@ TAG_FLEET = "fleet:name"
 TAG_BOOT = "fleet:boot"  # set by the box itself once it knows
 BOOT_WARM = "warm"
 BOOT_COLD = "cold"
+BOOT_FAILED = "failed"  # before it gives its launch up: what tells a failed boot from a reclaimed one
 
 # --- metrics ---------------------------------------------------------------------------------------------------
 

@@ -66,10 +66,33 @@ class Watchdog(Section):
     )
     valve_window_seconds: int = _number(86400, ge=3600, le=604800, why="the valve looks back one day")
     rearm_timeout_seconds: int = _number(2700, ge=900, le=7200, why="a re-arm that has not ended by then falls back")
-    boot_loop_launches: int = _number(5, ge=2, le=20, why="this many abandoned launches running suspend Launch")
+    boot_loop_launches: int = _number(5, ge=2, le=20, why="this many failed boots running suspend Launch")
+    served_percent: int = _number(
+        70,
+        ge=0,
+        le=95,
+        why="of the window: below, spot sells boxes that do not last, and no drought ever shows; 0: off",
+    )
+    served_window_seconds: int = _number(
+        14400, ge=3600, le=82800, why="72 dark minutes of 4 h: no single drought, which the alarm ends, comes near it"
+    )
+    trial_return_seconds: int = _number(
+        43200, ge=3600, le=604800, why="after a day off spot, a score that stays low is put to the test twice a day"
+    )
+    replacements_per_day: int = _number(
+        12,
+        ge=1,
+        le=1000,
+        why="each recommendation is answered with a box: above this, a mail a day says what that costs",
+    )
     on_demand_hours_per_day: int = _number(
         24, ge=0, le=24, why="no limit; below 24, the fleet is rather degraded than dearer until midnight UTC"
     )
+
+    @property
+    def dark_seconds_allowed(self) -> int:
+        """Of the served share's window."""
+        return self.served_window_seconds * (100 - self.served_percent) // 100
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -150,6 +150,7 @@ class Watchdog:
             ),
             self._room.allow("elasticloadbalancing:DeregisterTargets", on=self._target_group_arn),
             self._room.allow(
+                "cloudwatch:GetMetricStatistics",
                 "autoscaling:DescribeAutoScalingGroups",
                 "autoscaling:DescribeInstanceRefreshes",
                 "ec2:DescribeAvailabilityZones",

@@ -41,7 +41,8 @@ SETTINGS = (
         (
             "watchdog.grace = 900: unknown key; allowed are alarm_minutes, grace_seconds, skip_cap_seconds, scan_seconds, "
             "rearm_score, rearm_streak, cooldown_seconds, valve_failovers, valve_window_seconds, rearm_timeout_seconds, "
-            "boot_loop_launches, on_demand_hours_per_day",
+            "boot_loop_launches, served_percent, served_window_seconds, trial_return_seconds, replacements_per_day, "
+            "on_demand_hours_per_day",
         ),
     ),
     WrongSettings(
@@ -192,6 +193,27 @@ SETTINGS = (
             "watchdog.valve_window_seconds = 86400: above 8 times watchdog.cooldown_seconds (10800), or 9 failovers never "
             "fall into one window",
         ),
+    ),
+    WrongSettings(
+        "a served share that one drought misses",
+        {"watchdog": {"served_percent": 83}},
+        (
+            "watchdog.served_percent = 83: at most 82, or less of watchdog.served_window_seconds is dark than in one drought, "
+            "whose alarm waits for its window and the skip cap (2520 s)",
+        ),
+    ),
+    WrongSettings(
+        "a window that is all taken up by the skip cap",
+        {"watchdog": {"served_window_seconds": 3600, "skip_cap_seconds": 7200}},
+        (
+            "watchdog.served_percent = 70: at most 0, or less of watchdog.served_window_seconds is dark than in one drought, "
+            "whose alarm waits for its window and the skip cap (7920 s)",
+        ),
+    ),
+    WrongSettings(
+        "trials before the cooldown is over",
+        {"watchdog": {"trial_return_seconds": 7200}},
+        ("watchdog.trial_return_seconds = 7200: at least watchdog.cooldown_seconds (10800)",),
     ),
     WrongSettings(
         "a re-arm that no cold boot can make",
@@ -399,7 +421,7 @@ SETTINGS = (
     WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
-        ('(all) = "4151 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+        ('(all) = "4256 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
     ),
     WrongSettings(
         "several at once: all are told, and none twice",

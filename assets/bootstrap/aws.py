@@ -88,7 +88,7 @@ class Aws:
         self._call(patience_seconds, *verb, "--instance-id", self._id)
 
     def tag_boot(self, boot: str, patience_seconds: float) -> None:
-        """Say on the instance whether this boot is warm or cold."""
+        """Say on the instance whether this boot is warm or cold, or has failed."""
         tag = f"Key={names.TAG_BOOT},Value={boot}"
         self._call(patience_seconds, "ec2", "create-tags", "--resources", self._id, "--tags", tag)
 

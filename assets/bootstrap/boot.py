@@ -188,7 +188,7 @@ class Boot:
 
     def _tag(self) -> None:
         with self._tagging:  # one at a time, each with what stands by then: a slow "warm" never overwrites a "cold"
-            while not paths.COMPLETED.exists():
+            while not (paths.COMPLETED.exists() or paths.LEAVING.exists()):
                 boot = names.BOOT_WARM if self._warm else names.BOOT_COLD
                 try:
                     self._aws.tag_boot(boot, telemetry.PATIENCE_SECONDS)

@@ -25,6 +25,7 @@ from notices import NOTICE_SECONDS
 
 UNIT = "fleet-leave.service"
 TERMINATE_SECONDS = 60.0
+TAG_SECONDS = 10.0  # the launch hook waits for it: without the tag a failed boot is not counted
 
 
 def request(why: str) -> None:
@@ -54,6 +55,8 @@ def leave(box: Box) -> None:
         return _power_off(box, serving)
     if not paths.COMPLETED.exists():
         say(f"ended before serving: {why}")
+        if not paths.NOTICE.exists():
+            _tag_failed(aws)
         try:
             aws.complete_hook(names.LAUNCH_HOOK, "ABANDON", HOOK_SECONDS)
         except AwsError as error:
@@ -77,6 +80,14 @@ def _tell(box: Box, aws: Aws, stream: str) -> None:
         telemetry.put(aws, [telemetry.metric(box, names.METRIC_BOOT_FAILED, 1, "Count")])
     telemetry.ship(aws, stream)
     paths.mark(paths.TOLD)
+
+
+def _tag_failed(aws: Aws) -> None:
+    """The watchdog counts failed boots by this tag: a launch that is given up may as well have been reclaimed."""
+    try:
+        aws.tag_boot(names.BOOT_FAILED, TAG_SECONDS)
+    except AwsError as error:
+        say(f"not tagged {names.BOOT_FAILED}: {error}")
 
 
 def _let_streams_end(box: Box) -> None:

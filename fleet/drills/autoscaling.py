@@ -33,6 +33,7 @@ class AutoScalingGroup:
         self.suspended = {"AZRebalance": BY_USER}  # process to reason
         self.boxes: dict[str, SimulatedBox] = {}
         self.refreshes = Refreshes(world, self.boxes, self._publish, self._refresh_ended)
+        self._leaving: dict[str, Box] = {}  # listed for a while after their launch was abandoned
         self._wrong_kind: set[str] = set()
         self._ladder = RetryLadder(world, self._launch_missing)
         self._failing_since: float | None = None
@@ -44,7 +45,7 @@ class AutoScalingGroup:
 
     def describe(self) -> Group:
         if self._snapshot is None:
-            boxes = tuple(Box(b.id, b.lifecycle, b.pool.zone, b.pool.instance_type) for b in self.boxes.values())
+            boxes = {**self._leaving, **{box.id: _seen(box) for box in self.boxes.values()}}
             capacity = self._settings.capacity
             self._snapshot = Group(
                 utc(self.created_at),
@@ -52,7 +53,7 @@ class AutoScalingGroup:
                 capacity.min,
                 capacity.max,
                 self.percentage,
-                boxes,
+                tuple(boxes.values()),
                 self._zones,
                 dict(self.suspended),
                 self.policy,
@@ -152,12 +153,20 @@ class AutoScalingGroup:
     def _gives_up_boot(self, box: SimulatedBox) -> None:
         """A box that hears its notice while it boots hands the launch hook back; the group ends it at once."""
         if box.lifecycle == HELD and box.ended_at is None:
+            box.state_reason = "Client.UserInitiatedShutdown"  # the group's call, whatever the box had heard
             self._give_hook_back(box, "launch abandoned: notice", "reclaim")
+
+    def cancelled(self, box: SimulatedBox) -> None:
+        """An instance that ends with a client error before it runs for long: its launch is cancelled, not abandoned."""
+        if box.lifecycle in ("Pending", HELD):
+            self._give_hook_back(box, payloads.CANCELLED + box.state_reason, "client error")
 
     def _give_hook_back(self, box: SimulatedBox, told: str, why: str) -> None:
         """The launch is abandoned: the group ends the box, or learns that it has ended."""
         self._launch_unsuccessful(box.purchase, box.pool.label, told, box.launched_at, box.id)
         box.lifecycle = "Terminating"
+        self._leaving[box.id] = _seen(box)
+        self._world.clock.after(self._world.behaviour.abandoned_listed, self._left, box.id)
         self._end(box, why)
 
     def _end(self, box: SimulatedBox, why: str) -> None:
@@ -165,6 +174,10 @@ class AutoScalingGroup:
             self._ec2.end(box, why)
         else:
             self.box_gone(box)
+
+    def _left(self, box_id: str) -> None:
+        del self._leaving[box_id]
+        self._snapshot = None
 
     def wedged(self, box: SimulatedBox) -> None:
         """The balancer finds a member unhealthy; the group acts once its own grace is over."""
@@ -237,7 +250,7 @@ class AutoScalingGroup:
         self._publish(
             "EC2 Instance Launch Unsuccessful",
             StatusCode="Failed",
-            StatusMessage=why,
+            StatusMessage=why if box_id else payloads.refusal(purchase, why),
             StartTime=f"{utc(began_at):%Y-%m-%dT%H:%M:%SZ}",
             EC2InstanceId=box_id,
         )
@@ -324,3 +337,7 @@ class AutoScalingGroup:
         self._world.publish(
             detail_type, lambda number, at, kind: payloads.group(number, at, region, kind, name, **detail)
         )
+
+
+def _seen(box: SimulatedBox) -> Box:
+    return Box(box.id, box.lifecycle, box.pool.zone, box.pool.instance_type)

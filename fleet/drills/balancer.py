@@ -1,6 +1,7 @@
 """The simulated balancer and its alarm: who is routed to, and what the alarm tells of it when."""
 
 import math
+from collections import deque
 from collections.abc import Callable
 
 from fleet import names
@@ -10,6 +11,8 @@ from fleet.drills.clock import utc
 from fleet.drills.world import SimulatedBox, World, draw
 from fleet.settings import Settings
 from lambdas.watchdog.cloud import Alarm
+
+SPELLS = 2000  # of health: a day of them a minute each
 
 
 class Balancer:
@@ -66,7 +69,8 @@ class NoHealthyTargetAlarm:
         self._since = world.clock.now
         self._number = 0  # of the healthy or unhealthy spell
         self._down_since: float | None = None if healthy else world.clock.now
-        self._up_since = -math.inf
+        self._up_since = -math.inf  # what was before the start was served
+        self._spells: deque[tuple[float, float]] = deque(maxlen=SPELLS)  # healthy, from and to
         self._lag = 0.0
         self.registered: Callable[[], bool] = lambda: True
         world.log("alarm", state=self._state)
@@ -81,6 +85,16 @@ class NoHealthyTargetAlarm:
     def live(self) -> Alarm:
         return Alarm(self._state, utc(self._since))
 
+    def dark_minutes(self, start: float, end: float) -> int:
+        """Whole minutes that saw no healthy target: the metric of a minute is the most that it saw."""
+        spells = [*self._spells, *([(self._up_since, end)] if self._down_since is None else [])]
+        minutes = range(int(start // 60), int(end // 60))
+        lit: set[int] = set()
+        for since, until in spells:
+            if until > start:
+                lit.update(range(int(max(since, start) // 60), int(min(until, end) // 60) + 1))
+        return sum(minute not in lit for minute in minutes)
+
     def follow(self, healthy: int) -> None:
         """The number of healthy targets has changed."""
         if healthy == 0 and self._down_since is None:
@@ -90,6 +104,7 @@ class NoHealthyTargetAlarm:
 
     def _goes_down(self) -> None:
         model, now = self._world.behaviour.alarm, self._world.clock.now
+        self._spells.append((self._up_since, now))
         self._down_since = now
         self._number += 1
         self._lag = draw(self._lags, model.lag)

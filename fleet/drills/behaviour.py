@@ -22,6 +22,8 @@ class Boots:
     failed_first: int = 0  # this many first boots give up: a boot loop
     dies_first: int = 0  # this many first boxes power off in their user data, and give no hook back
     dies_after: float = 30.0  # kernel to that
+    cancelled_share: float = 0.0  # launches that got their box, which ends at once with a client error
+    cancelled_with: str = "Client.InternalError"  # the state reason: here, no grant on the disk's key
     cold_first: bool = False  # the first boot builds the model store: 941 s measured
     cold_kernel_to_serving: float = 941.0
 
@@ -112,5 +114,9 @@ class Behaviour:
     unhealthy_after: Range = (30, 40)  # a wedged box is taken out
     health_grace_seconds: float = 300  # of the group, from in service
 
+    abandoned_listed: float = 60  # seconds for which the group still lists a box whose launch was abandoned
+    known_after_end: float = 3600  # EC2 describes an instance that long after its end, tags and all
+    spot_refused_with: str = ""  # a code with which every launch is refused, whatever the market sells
+    on_demand_refused_with: str = ""
     spot_vcpu_quota: int | None = None  # None: never in the way
     on_demand_vcpu_quota: int | None = None

@@ -74,7 +74,7 @@ class SimulatedCloud:
         self.ec2 = ec2 = Ec2(world, market, settings.region)
         self.balancer = balancer = Balancer(world)
         self.autoscaling = group = AutoScalingGroup(world, ec2, balancer, settings, lever)
-        ec2.on_boot, ec2.on_boot_failed = balancer.boots, group.boot_failed
+        ec2.on_boot, ec2.on_boot_failed, ec2.on_cancelled = balancer.boots, group.boot_failed, group.cancelled
         ec2.on_serving = balancer.serve
         ec2.on_risk, ec2.on_unserving, ec2.on_gone = group.at_risk, balancer.unserve, self._gone
         balancer.on_change = self._health_changed
@@ -186,22 +186,27 @@ class SimulatedCloud:
         self._fault("alarm")
         return self._alarm.live()
 
+    def dark_minutes(self, start: datetime, end: datetime) -> int:
+        self._fault("dark_minutes")
+        return self._alarm.dark_minutes(start.timestamp(), end.timestamp())
+
     def group(self) -> Group:
         self._fault("group")
         return self.autoscaling.describe()
 
     def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
         self._fault("instances")
-        boxes, now = {**self.autoscaling.boxes, **self.ec2.running}, self.clock.now
+        now = self.clock.now
         return {
             i: Instance(
                 utc(box.launched_at),
                 box.purchase == "spot",
                 boot_tag(box, now),
                 "terminated" if box.ended_at else "running",
+                reason=box.state_reason,
             )
             for i in ids
-            if (box := boxes.get(i))
+            if (box := self.autoscaling.boxes.get(i) or self.ec2.known(i))
         }
 
     def target_health(self) -> dict[str, str]:

@@ -13,6 +13,10 @@ from lambdas.watchdog.signals import ENDING, STATE_EVENT
 
 REGISTERED_SECONDS = 65  # after its launch, of a box whose boot was recorded: kernel and registration, as measured
 BEYOND_RECORDED = 1 << 40  # where the ids of boxes begin that the record does not know
+CANCELLED_AFTER_SECONDS = 20  # a volume that cannot be attached
+DESCRIBED_AT_MOST = 500  # boxes that have ended
+# By why a box ended; any other end is a call's, also of a box that gave its boot up for its notice.
+STATE_REASONS = {"reclaim": "Server.SpotInstanceTermination", "user data failed": "Client.InstanceInitiatedShutdown"}
 
 
 class Ec2:
@@ -22,12 +26,14 @@ class Ec2:
         self._world, self._market, self._region = world, market, region
         self.pools = {pool.label: pool for pool in market.pools}
         self.running: dict[str, SimulatedBox] = {}
+        self._ended: dict[str, SimulatedBox] = {}  # oldest first
         self.on_risk: Callable[[SimulatedBox], None]
         self.on_unserving: Callable[[SimulatedBox, str], None]
         self.on_gone: Callable[[SimulatedBox], None]
         self.on_serving: Callable[[SimulatedBox], None]
         self.on_boot: Callable[[SimulatedBox, float, float], None]
         self.on_boot_failed: Callable[[SimulatedBox], None]
+        self.on_cancelled: Callable[[SimulatedBox], None]
         self._supply: dict[Purchase, dict[str, int]] = {
             "spot": dict.fromkeys(self.pools, 0),
             "on-demand": dict.fromkeys(self.pools, PLENTY),
@@ -118,9 +124,10 @@ class Ec2:
             return self._as_recorded(recording, tried, member=member) if tried.box else tried.why
         behaviour = self._world.behaviour
         quota = behaviour.spot_vcpu_quota if purchase == "spot" else behaviour.on_demand_vcpu_quota
+        refused = behaviour.spot_refused_with if purchase == "spot" else behaviour.on_demand_refused_with
         selling = self.sells(purchase)
-        if not selling:
-            return "InsufficientInstanceCapacity"
+        if refused or not selling:
+            return refused or "InsufficientInstanceCapacity"
         pool = selling[0]
         if quota is not None:
             used = sum(box.pool.vcpus for box in self.running.values() if box.purchase == purchase)
@@ -178,7 +185,9 @@ class Ec2:
             drawn, box.warm = boots.cold_kernel_to_serving, False
         seconds = drawn * boots.factor
         box.registered_at = kernel + draw(stream, self._world.behaviour.register_after_kernel)
-        if number <= boots.dies_first:
+        if boots.cancelled_share and stream.random() < boots.cancelled_share:
+            clock.after(CANCELLED_AFTER_SECONDS, self._cancel, box)
+        elif number <= boots.dies_first:
             clock.at(kernel + boots.dies_after, self.end, box, "user data failed")
         elif number <= boots.failed_first or fate < boots.failed_share:
             clock.at(kernel + seconds * 0.9, self._boot_failed, box)
@@ -187,7 +196,21 @@ class Ec2:
 
     def _boot_failed(self, box: SimulatedBox) -> None:
         if box.ended_at is None:
+            box.failed = box.noticed_at is None  # a box that heard its notice leaves for that
             self.on_boot_failed(box)
+
+    def _cancel(self, box: SimulatedBox) -> None:
+        if box.ended_at is None:
+            box.state_reason = self._world.behaviour.boots.cancelled_with
+            self.on_cancelled(box)
+
+    def known(self, box_id: str) -> SimulatedBox | None:
+        """A box as DescribeInstances knows it: for a while after its end, too."""
+        if box := self.running.get(box_id):
+            return box
+        box = self._ended.get(box_id)
+        since = self._world.clock.now - self._world.behaviour.known_after_end
+        return box if box and box.ended_at is not None and box.ended_at >= since else None
 
     def recommend(self, box: SimulatedBox) -> None:
         """A rebalance recommendation."""
@@ -239,7 +262,10 @@ class Ec2:
         if box.ended_at is not None:
             return
         box.ended_at = self._world.clock.now
-        del self.running[box.id]
+        box.state_reason = box.state_reason or STATE_REASONS.get(why, "Client.UserInitiatedShutdown")
+        self._ended[box.id] = self.running.pop(box.id)
+        if len(self._ended) > DESCRIBED_AT_MOST:
+            del self._ended[next(iter(self._ended))]
         self.on_unserving(box, why)
         self._world.log("box.ended", box=box.id, why=why)
         self._world.publish(
@@ -250,6 +276,8 @@ class Ec2:
 
 def boot_tag(box: SimulatedBox, now: float) -> str | None:
     """What the box has told of its boot: nothing until it knows."""
+    if box.failed:
+        return names.BOOT_FAILED
     if math.isinf(box.registered_at) or now < box.registered_at:
         return None
     return names.BOOT_WARM if box.warm else names.BOOT_COLD

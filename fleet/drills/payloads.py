@@ -7,6 +7,8 @@ from fleet.drills.clock import utc
 from fleet.settings import Settings
 
 ACCOUNT = "123456789012"
+# The code stands last, as AWS puts it.
+CANCELLED = "Instance became unhealthy while waiting for instance to be in InService state. Termination Reason: "
 Payload = dict[str, Any]
 
 
@@ -46,6 +48,11 @@ def ec2(number: int, at: float, region: str, detail_type: str, box: str, **extra
 def group(number: int, at: float, region: str, detail_type: str, name: str, **detail: Any) -> Payload:
     arn = f"arn:aws:autoscaling:{region}:{ACCOUNT}:autoScalingGroup:0:autoScalingGroupName/{name}"
     return _envelope(number, at, region, "aws.autoscaling", detail_type, arn, {"AutoScalingGroupName": name, **detail})
+
+
+def refusal(purchase: str, code: str) -> str:
+    """The status message of a launch that got no box."""
+    return f"Could not launch {purchase.title()} Instances. {code} - Launching EC2 instance failed."
 
 
 def mixed_instances_policy(settings: Settings, percentage: int) -> dict[str, Any]:

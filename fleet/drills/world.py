@@ -27,6 +27,8 @@ class SimulatedBox:
     lifecycle: str = "Pending"
     registered_at: float = float("inf")
     warm: bool = True
+    failed: bool = False  # it gave up its boot, and says so
+    state_reason: str = ""  # EC2's, once it has ended
     healthy: bool = False
     draining: bool = False
     unhealthy: bool = False

@@ -36,6 +36,7 @@ CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 2, 8, 2
 RESERVE_SECONDS = (CONNECT_SECONDS + READ_SECONDS) * ATTEMPTS + 3  # the slowest single call, and the report
 NOT_BEGUN = datetime.max.replace(tzinfo=UTC)  # start of a refresh that is still pending
 ROLL = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False}
+MINUTE_SECONDS = 60
 FILTER_VALUES = 200  # of one DescribeInstances filter
 
 KINDS: dict[str, type[CloudError]] = {
@@ -75,6 +76,7 @@ class AwsCloud:
         self._group = names.group(self._fleet)
         self._topic, self._targets = topic_arn, target_group_arn
         self._remaining_seconds = remaining_seconds
+        self._metric: dict[str, Any] = {}
 
     def parameters(self) -> tuple[str | None, str | None]:
         state, lever = names.state_parameter(self._fleet), names.lever_parameter(self._fleet)
@@ -93,8 +95,22 @@ class AwsCloud:
         found = self._call("cloudwatch", "describe_alarms", AlarmNames=[name], AlarmTypes=["MetricAlarm"])
         for alarm in found["MetricAlarms"]:
             since = alarm.get("StateTransitionedTimestamp") or alarm["StateUpdatedTimestamp"]
+            self._metric = {key: alarm.get(key) for key in ("Namespace", "MetricName", "Dimensions")}
             return Alarm(alarm["StateValue"], since)
         return None
+
+    def dark_minutes(self, start: datetime, end: datetime) -> int:
+        found = self._call(
+            "cloudwatch",
+            "get_metric_statistics",
+            **self._metric,
+            StartTime=start,
+            EndTime=end,
+            Period=MINUTE_SECONDS,
+            Statistics=["Maximum"],
+        )
+        served: int = sum(point["Maximum"] >= 1 for point in found["Datapoints"])  # with no target the metric vanishes
+        return max(int((end - start).total_seconds()) // MINUTE_SECONDS - served, 0)
 
     def group(self) -> Group:
         found = self._call("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[self._group])
@@ -108,7 +124,7 @@ class AwsCloud:
             wanted = [{"Name": "instance-id", "Values": list(ids[start : start + FILTER_VALUES])}]
             for page in self._pages("ec2", "describe_instances", Filters=wanted):
                 for reservation in page["Reservations"]:
-                    found.update((raw["InstanceId"], _instance(raw)) for raw in reservation["Instances"])
+                    found.update((raw["InstanceId"], _instance(raw, self._fleet)) for raw in reservation["Instances"])
         return found
 
     def target_health(self) -> dict[str, str]:
@@ -276,11 +292,17 @@ def refresh_of(raw: dict[str, Any]) -> Refresh:
     )
 
 
-def _instance(raw: dict[str, Any]) -> Instance:
+def _instance(raw: dict[str, Any], fleet: str) -> Instance:
     tags = {tag["Key"]: tag["Value"] for tag in raw.get("Tags", [])}
-    boot = tags.get(names.TAG_BOOT)  # the box's own word: either of two, or none
-    known = boot if boot in (names.BOOT_WARM, names.BOOT_COLD) else None
-    return Instance(raw["LaunchTime"], raw.get("InstanceLifecycle") == "spot", known, raw["State"]["Name"])
+    boot = tags.get(names.TAG_BOOT)  # the box's own word: one of three, or none
+    return Instance(
+        raw["LaunchTime"],
+        raw.get("InstanceLifecycle") == "spot",
+        boot if boot in (names.BOOT_WARM, names.BOOT_COLD, names.BOOT_FAILED) else None,
+        raw["State"]["Name"],
+        ours=tags.get(names.TAG_FLEET) == fleet,
+        reason=raw.get("StateReason", {}).get("Code", ""),
+    )
 
 
 def _by_id_alone(template: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from fleet.settings import Settings
 from lambdas.watchdog.decision import Action, Decision, transition
 from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import Evidence, Kind, Mode, State
-from lambdas.watchdog.world import World
+from lambdas.watchdog.world import World, boot_budget_seconds
 
 TELLS_OF_DROUGHT = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.TERMINATED, Wake.PATIENCE, Wake.SCAN}
 CUT_OFF = timedelta(seconds=1)  # an event's time has no fraction: patience must not run out early for that
@@ -24,7 +24,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
     match signal.wake:
         case Wake.INTERRUPTION if signal.box not in seen.noticed:
             idle = 0 if signal.box == seen.warned else seen.idle_warnings
-            state = state.with_notice(signal.box)
+            state = state.with_notice(signal.box, {box.id for box in world.group.boxes} if world.group else ())
             seen = replace(state.evidence, idle_warnings=idle)
             if signal.box in world.instances:
                 lived = (now - world.instances[signal.box].launched_at).total_seconds()
@@ -33,10 +33,13 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
             seen = replace(seen, warned=signal.box, warned_at=now)
     if serving(world, seen) or world.coming(seen.noticed, settings, now):
         seen = replace(seen, drought_at=None) if seen.drought_at else seen
-    elif signal.wake is Wake.LAUNCH_FAILED and not signal.abandoned and state.armed and seen.drought_at is None:
+    elif signal.refused and state.armed and seen.drought_at is None:
         began = signal.began or now
         late = now - began > timedelta(seconds=settings.bridge.late_event_seconds)
         seen = replace(seen, drought_at=now if late else began + CUT_OFF)
+    dark = state.armed and not serving(world, seen)
+    if signal.wake in TELLS_OF_DROUGHT and dark is not bool(seen.dark_at):
+        seen = replace(seen, dark_at=now if dark else None)
     return state if seen is state.evidence else replace(state, evidence=seen)
 
 
@@ -46,8 +49,8 @@ def react(signal: Signal, world: World, state: State, settings: Settings, now: d
         return None
     if signal.wake in TELLS_OF_DROUGHT and state.evidence.drought_at:
         return _drought(state.evidence.drought_at, world, state, settings, now)
-    if not signal.abandoned and _failed_since_rearm(signal, state):
-        return _no_spot_to_return_to(signal, state, now)
+    if signal.wake in TELLS_OF_DROUGHT and (boots := _boots_that_come_to_nothing(world, state, settings, now)):
+        return _leave(boots, world, state, settings, now)
     if state.evidence.warned_at and not state.rearm_from and settings.bridge.on_warning:
         return _warned(state.evidence.warned_at, signal, world, state, settings, now)
     return None
@@ -60,6 +63,22 @@ def _drought(since: datetime, world: World, state: State, settings: Settings, no
     numbers = f"no box serves or is on its way, launches have failed for {elapsed} s, patience {patience} s"
     if elapsed < patience:
         return Decision(Action.WAITING, numbers, state=state, wake_at=since + timedelta(seconds=patience))
+    return _leave(numbers, world, state, settings, now)
+
+
+def _boots_that_come_to_nothing(world: World, state: State, settings: Settings, now: datetime) -> str:
+    """Boxes come, one after the other, and none has served for longer than a boot and patience; empty: not so."""
+    if state.evidence.dark_at is None or not world.alive:
+        return ""
+    boots = [boot_budget_seconds(world.instances[box.id], settings) for box in world.alive if box.id in world.instances]
+    first = settings.boot.cold_budget_seconds if state.launched_at is None else settings.boot.warm_budget_seconds
+    limit = max([first, *boots]) + settings.bridge.patience_seconds
+    elapsed = int((now - state.evidence.dark_at).total_seconds())
+    return f"nothing has served for {elapsed} s though boxes came, limit {limit} s" if elapsed >= limit else ""
+
+
+def _leave(numbers: str, world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    """On on-demand, unless something holds that back."""
     if world.deploying:
         return Decision(Action.SKIPPED, f"failover skipped: a deploy is in progress; {numbers}", state=state)
     if spent := state.on_demand_spent(settings, now):
@@ -104,19 +123,9 @@ def _out(state: State, kind: Kind, calm_seconds: int, now: datetime, why: str) -
     return transition(_left(state, calm_seconds, now), kind, now, why + during)
 
 
-def _failed_since_rearm(signal: Signal, state: State) -> bool:
-    return bool(state.rearm_from and signal.began and signal.began >= state.rearm_from)
-
-
-def _no_spot_to_return_to(signal: Signal, state: State, now: datetime) -> Decision:
-    """The on-demand box serves on; a launch that fails is the surest evidence that there is no supply."""
-    why = f"spot launch failed: {signal.detail or 'no reason given'}"
-    return transition(_left(state, 0, now), Kind.FELL_BACK, now, why)
-
-
 def _left(state: State, calm_seconds: int, now: datetime) -> State:
     """On on-demand from now on."""
-    seen = replace(state.evidence, drought_at=None, calm_seconds=calm_seconds)
+    seen = replace(state.evidence, drought_at=None, dark_at=None, calm_seconds=calm_seconds)
     return replace(state, mode=Mode.FAILOVER, since=now, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
 
 
@@ -136,7 +145,7 @@ def back(world: World, state: State, settings: Settings, busy: str, now: datetim
     busy = busy or ("" if serves else "no on-demand box serves yet")
     if calm < needed or not sells or busy:
         return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
-    return transition(replace(new, rearm_from=now, since=now), Kind.REARM, now, numbers)
+    return transition(replace(new, rearm_from=now, since=now, trial=False), Kind.REARM, now, numbers)
 
 
 def serving(world: World, seen: Evidence) -> set[str]:

@@ -70,8 +70,10 @@ class Instance:
 
     launched_at: datetime
     spot: bool
-    boot: str | None  # the box's own tag: names.BOOT_WARM, names.BOOT_COLD or not yet known
+    boot: str | None  # the box's own tag: names.BOOT_WARM, BOOT_COLD, BOOT_FAILED or not yet known
     state: str = "running"  # EC2's own word
+    ours: bool = True  # its tag names this fleet
+    reason: str = ""  # code of EC2's state reason, once it ends
 
     @property
     def ended(self) -> bool:
@@ -125,6 +127,9 @@ class Cloud(Protocol):
 
     def alarm(self) -> Alarm | None:
         """None: the alarm does not exist."""
+
+    def dark_minutes(self, start: datetime, end: datetime) -> int:
+        """Minutes between the two without a healthy target, by the alarm's own metric: `alarm` was asked before."""
 
     def group(self) -> Group: ...
     def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]: ...

@@ -61,9 +61,9 @@ class Decision:
         return str(self.kind or self.action)
 
 
-def transition(state: State, kind: Kind, now: datetime, why: str) -> Decision:
-    """This state, with a transition to carry out."""
-    return Decision(Action.TRANSITION, why, state=state.begin(kind, now, why))
+def transition(state: State, kind: Kind, now: datetime, why: str, *, silent: bool = False) -> Decision:
+    """This state, with a transition to carry out and, unless it is silent, to mail."""
+    return Decision(Action.TRANSITION, why, state=state.begin(kind, now, why, silent=silent))
 
 
 def recorded(signal: Signal) -> Decision:

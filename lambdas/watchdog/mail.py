@@ -1,8 +1,9 @@
 """What the watchdog mails: what happened, why (the numbers), what it costs per day, what the reader may do."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fleet.settings import Settings
+from lambdas.watchdog import failures
 from lambdas.watchdog.state import Kind, Transition
 
 
@@ -44,7 +45,7 @@ TEXTS = {
     Kind.FELL_BACK: Text(
         "return to spot failed, still on-demand",
         "The watchdog tried to go back to spot and gave up. The box that serves was left alone.",
-        "Nothing: it tries again after the cooldown. To stop that: fleetctl pin.",
+        "Nothing: it tries again by itself. To stop that: fleetctl pin.",
         spot=False,
     ),
     Kind.GAVE_UP: Text(
@@ -93,20 +94,42 @@ TEXTS = {
     ),
     Kind.BOOT_LOOP: Text(
         "boots keep failing, launching is suspended",
-        "One launch after another was abandoned before it served. Launch is suspended, to stop paying for boots.",
+        "One boot after another failed before it served. Launch is suspended, to stop paying for boots.",
         "Read the boot log and mend the cause; then fleetctl resume and, where the mending needs one, make deploy.",
     ),
     Kind.DRY: Text(
         "on-demand is dry too",
         "Neither spot nor on-demand sells a box. The group keeps trying; this is the only mail about it.",
-        "Raise the on-demand quota if that is the reason, or add a pool or a zone.",
+        "Add a pool or a zone.",
+    ),
+    Kind.REMINDED: Text(
+        "still on-demand",
+        "The fleet has not been back on spot for another day.",
+        "fleetctl status says what it waits for; fleetctl arm ends a pin and what the watchdog holds against spot.",
+        spot=False,
+    ),
+    Kind.REPLACED: Text(
+        "many boxes replaced on recommendations",
+        "AWS keeps recommending to replace spot boxes, and the group answers each time with another box.",
+        "Add a pool or a zone that is interrupted less, or switch capacity rebalancing off and take the interruptions.",
+    ),
+    Kind.REFUSED: Text(
+        "launches are refused",
+        "AWS refuses to launch a box that the fleet lacks, and will until somebody mends it. The group keeps trying.",
+        "See the page.",
     ),
 }
+TELL_OF_LAUNCHES = {Kind.BOOT_LOOP, Kind.REFUSED, Kind.FELL_BACK}  # their `why` ends in AWS's words
 
 
 def compose(transition: Transition, settings: Settings) -> tuple[str, str]:
     """Subject (ASCII, at most 100 characters, as SNS demands) and body."""
     text = TEXTS[transition.kind]
+    failure = failures.read(transition.why) if transition.kind in TELL_OF_LAUNCHES else failures.ENDED
+    if transition.kind is Kind.REFUSED:
+        text = replace(text, subject=f"{text.subject}: {failure.headline}", reader=failure.remedy)
+    elif failure.lasting:
+        text = replace(text, reader=f"{failure.remedy} {text.reader}")
     body = [
         text.happened,
         f"When: {transition.at:%Y-%m-%d %H:%M:%S} UTC",

@@ -1,6 +1,6 @@
 """Step 2, observe: reads of AWS what this signal in this state needs, each thing at most once, nothing more."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import Flag, auto
 from typing import assert_never
 
@@ -12,6 +12,11 @@ from lambdas.watchdog.state import Mode, State, loads
 from lambdas.watchdog.world import HELD, World
 
 MARKET_EVENTS = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.REBALANCE, Wake.TERMINATED, Wake.PATIENCE}
+CHURN = {Wake.SCAN, Wake.TERMINATED}  # a box has gone: nothing may serve now
+METRIC_LAG = timedelta(minutes=10)  # of a balancer's metric: 9 min at most from what happened to the alarm
+# A lit alarm sends no second event: past the skip cap, whatever wakes the watchdog has it judged again.
+JUDGES = MARKET_EVENTS | {Wake.LAUNCHED, Wake.REFRESH_ENDED, Wake.BOX_ENDED}
+OF_A_BOX = {Wake.INTERRUPTION, Wake.REBALANCE, Wake.BOX_ENDED}
 
 
 class Need(Flag):
@@ -35,22 +40,33 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     text, lever = cloud.parameters()
     state, world = _known(text, signal), World(lever=lever)
     needs = _needs(signal, state)
+    if signal.wake in OF_A_BOX or (signal.wake is Wake.LAUNCH_FAILED and signal.box):
+        world = world.having(instances=cloud.instances((signal.box,)))
+        known = world.instances.get(signal.box)
+        if signal.wake in OF_A_BOX and not (known and known.ours) and not state.unfinished:
+            return None, World()  # somebody else's: these events name no group
     if settings.policy == "bridge" and state.armed and signal.wake in MARKET_EVENTS:
         needs |= Need.GROUP | Need.BOXES | Need.DEPLOY
+    if state.armed and signal.wake in JUDGES:
+        needs |= Need.GUARDS if signal.wake in CHURN else Need.ALARM
     if Need.ALARM in needs:
         world = world.having(alarm=cloud.alarm())
         if signal.wake is Wake.ALARM_LIT and not world.lit and not state.unfinished:
             return state, world
+        if world.capped(settings, now):
+            needs |= Need.GUARDS
     if Need.GROUP in needs:
         world = world.having(group=cloud.group())
     ids = tuple(box.id for box in world.alive if Need.BOXES in needs or (Need.HELD in needs and box.lifecycle == HELD))
-    if ids:
-        world = world.having(instances=cloud.instances(ids))
+    if new := tuple(box for box in ids if box not in world.instances):
+        world = world.having(instances={**world.instances, **cloud.instances(new)})
     if ids or needs & (Need.BOXES | Need.TARGETS):
         world = world.having(health=cloud.target_health())
     if Need.DEPLOY in needs:
         world = _with_deploy(world, cloud)
-    if policy.due_failover(world, state, settings, now):
+    if state.mode is Mode.ARMED and Need.GUARDS in needs and signal.wake in CHURN and not world.lit:
+        world = _with_churn(world, state, cloud, settings, now)
+    if Need.GUARDS in needs and policy.due_failover(world, state, settings, now):
         return state, world  # it looks at nothing further
     return state, _further(signal, world, state, needs, cloud, settings, now)
 
@@ -61,6 +77,19 @@ def _with_deploy(world: World, cloud: Cloud) -> World:
         return world.having(deploying=cloud.stack_in_progress())
     except CloudError as error:
         return world.having(deploying=True, unread=_words(error))
+
+
+def _with_churn(world: World, state: State, cloud: Cloud, settings: Settings, now: datetime) -> World:
+    """How long nothing served of late, as far as the metric tells it by now and since the lever last moved."""
+    window = timedelta(seconds=settings.watchdog.served_window_seconds)
+    start = max(now - window, state.since or world.seen_group.created_at)
+    end = now - METRIC_LAG
+    if world.alarm is None or not settings.watchdog.served_percent or start >= end:
+        return world
+    try:
+        return world.having(dark_seconds=60 * cloud.dark_minutes(start, end))
+    except CloudError as error:
+        return world.having(unread=_words(error))
 
 
 def _words(error: CloudError) -> str:
@@ -105,14 +134,26 @@ def _needs(signal: Signal, state: State) -> Need:
         case Wake.SCAN:
             return Need.GROUP | Need.HELD | Need.TARGETS if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
         case Wake.ALARM_OK | Wake.LAUNCHED | Wake.TERMINATED | Wake.REFRESH_ENDED:
-            return Need.GROUP | Need.BOXES | Need.DEPLOY | Need.REFRESHES if state.rearm_from else Need.NOTHING
+            if state.rearm_from:
+                return Need.GROUP | Need.BOXES | Need.DEPLOY | Need.REFRESHES
+            return _turning(state)
+        case Wake.LAUNCH_FAILED if state.mode is Mode.FAILOVER:
+            return Need.GROUP | Need.DEPLOY | _turning(state)
         case Wake.LAUNCH_FAILED | Wake.INTERRUPTION | Wake.REBALANCE | Wake.BOX_ENDED | Wake.RESUME:
             return Need.GROUP
         case Wake.PIN | Wake.ARM:
             return Need.GROUP | Need.BOXES | Need.DEPLOY
         case Wake.PROBE:
             return Need.GROUP | Need.DEPLOY | Need.REFRESHES
-        case Wake.IGNORED | Wake.PATIENCE:
+        case Wake.PATIENCE:
+            return _turning(state)
+        case Wake.IGNORED:
             return Need.NOTHING
         case _:
             assert_never(signal.wake)
+
+
+def _turning(state: State) -> Need:
+    """What the turns of a dark fleet look at."""
+    dark = state.mode is Mode.FAILOVER and (state.turns or state.evidence.drought_at)
+    return Need.GROUP | Need.BOXES | Need.DEPLOY if dark else Need.NOTHING

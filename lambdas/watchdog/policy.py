@@ -9,7 +9,7 @@ from typing import assert_never
 
 from fleet import names
 from fleet.settings import Settings
-from lambdas.watchdog import bridge, rearm, suspension
+from lambdas.watchdog import bridge, daily, failures, rearm, suspension, turns
 from lambdas.watchdog.cloud import Alarm
 from lambdas.watchdog.decision import Action, Decision, recorded, seconds, transition
 from lambdas.watchdog.signals import Signal, Wake
@@ -22,7 +22,7 @@ NO_ALARM = "the alarm does not exist, so nothing wakes the watchdog: deploy agai
 def decide(signal: Signal, world: World, state: State | None, settings: Settings, now: datetime) -> Decision:
     """One decision, at a whole second; `state` is None only for a signal that is ignored."""
     if state is None:
-        return Decision(Action.IGNORED, signal.detail)
+        return Decision(Action.IGNORED, signal.detail or f"{signal.box} is not of this fleet")
     if world.group and (kept := state.of_group(world.group.created_at)) != state:
         return Decision(
             Action.FORGOT, f"dropped what is older than the group of {world.group.created_at:%d %b %H:%M}", state=kept
@@ -33,27 +33,37 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
 def _decide_known(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
     if state.unfinished:
         return _finish(state.unfinished, signal, world, state, settings, now)
+    learned = turns.learn(signal, world, _launched(signal, state, now), settings, now)
+    early = None
     if settings.policy == "bridge":
-        learned = bridge.learn(signal, world, state, settings, now)
+        learned = bridge.learn(signal, world, learned, settings, now)
         early = bridge.react(signal, world, learned, settings, now)
-        if early and early.action is not Action.TRANSITION and signal.wake is Wake.SCAN:
-            early = _beside(early, _scan(world, learned, settings, now))
-        decision = early or _decide(signal, world, learned, settings, now)
-        if learned != state and decision.action is not Action.IGNORED:
-            decision = replace(decision, state=decision.state or learned)
+    early = early or rearm.refused(signal, learned, settings, now) or turns.step(signal, world, learned, settings, now)
+    if early and early.action is Action.TRANSITION:
+        decision = early
     else:
-        decision = _decide(signal, world, state, settings, now)
+        decision = _beside(early, _decide(signal, world, learned, settings, now))
+    if decision.action is not Action.TRANSITION and (world.capped(settings, now) or world.churns(settings)):
+        decision = due_failover(world, decision.state or learned, settings, now) or decision  # whatever woke us
+    if learned != state:
+        decision = replace(decision, state=decision.state or learned)
+    if signal.wake is Wake.SCAN:
+        decision = daily.reminded(decision, state, now)
+    if decision.state and (kept := daily.since(decision.state, now)) is not decision.state:
+        decision = replace(decision, state=kept)
     if settings.watchdog.on_demand_hours_per_day < HOURS_OF_A_DAY and (decision.state or signal.wake is Wake.SCAN):
         decision = replace(decision, state=(decision.state or state).metered(state, now))
     problem = decision.problem or world.unread
     return replace(decision, problem=problem) if problem else decision
 
 
-def _beside(early: Decision, scan: Decision) -> Decision:
-    """A drought within its patience, or one that a deploy holds up, keeps a scan from nothing else."""
-    if scan.action is Action.NOTHING:
-        scan = replace(scan, action=early.action, reason=early.reason)
-    return replace(scan, wake_at=early.wake_at)
+def _beside(early: Decision | None, own: Decision) -> Decision:
+    """What is waited for, or held up, keeps a signal from nothing else."""
+    if early is None:
+        return own
+    if own.action in {Action.NOTHING, Action.RECORDED}:
+        own = replace(own, action=early.action, reason=early.reason, state=own.state or early.state)
+    return replace(own, wake_at=early.wake_at)
 
 
 def _decide(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
@@ -62,13 +72,13 @@ def _decide(signal: Signal, world: World, state: State, settings: Settings, now:
             return _alarm(world, state, settings, now)
         case Wake.SCAN:
             return _scan(world, state, settings, now)
-        case Wake.LAUNCHED:
-            return _launched(signal, world, state, settings, now)
         case Wake.LAUNCH_FAILED:
             return _launch_failed(signal, world, state, settings, now)
-        case Wake.ALARM_OK | Wake.TERMINATED | Wake.REFRESH_ENDED:
+        case Wake.LAUNCHED | Wake.ALARM_OK | Wake.TERMINATED | Wake.REFRESH_ENDED:
             return rearm.advance(world, state, settings, now) or recorded(signal)
-        case Wake.INTERRUPTION | Wake.REBALANCE | Wake.BOX_ENDED:
+        case Wake.REBALANCE:
+            return daily.replaced(signal, state, settings, now)
+        case Wake.INTERRUPTION | Wake.BOX_ENDED:
             return _of_a_box(signal, world, state)
         case Wake.PATIENCE:
             return Decision(Action.NOTHING, "no drought")
@@ -101,7 +111,7 @@ def _ending_held(
     if not ends:
         return decision
     for box in hung:
-        after = after.with_notice(box)
+        after = after.with_notice(box, {member.id for member in world.seen_group.boxes})
     words = f"ends {', '.join(ends)}: held by the launch hook, and for nothing"
     detail = "; ".join(filter(None, [decision.detail, words]))
     return replace(decision, end_boxes=ends, detail=detail, state=after if hung else decision.state)
@@ -123,23 +133,43 @@ def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Dec
         return Decision(Action.SKIPPED, NO_ALARM, problem=NO_ALARM)
     if skip := _guard(world.alarm, world, state, settings, now):
         return skip
-    history = (*state.recent_failovers(settings, now), now)
+    weight = 1 if world.lit else _weight(settings)
+    history = (*state.recent_failovers(settings, now)[-settings.valve_failovers :], *[now] * weight)
     new = replace(state, mode=Mode.FAILOVER, since=now, failovers=history, cooldown_from=now)
-    new = replace(new, streak=0, rearm_from=None, dry_at=None)
-    why = f"no healthy target, alarm lit for {seconds(now - world.alarm.since)} s"
+    new = replace(new, streak=0, rearm_from=None, dry_at=None, refused=())
+    new = replace(new, evidence=replace(state.evidence, drought_at=None, calm_seconds=0))
+    why = (
+        f"no healthy target, alarm lit for {seconds(now - world.alarm.since)} s"
+        if world.lit
+        else _dark(world, settings)
+    )
     why += ", during a re-arm" if state.rearm_from else ""
     why += "; Launch is suspended" if "Launch" in world.seen_group.suspended else ""
     return transition(new, Kind.FAILOVER, now, why)
 
 
+def _weight(settings: Settings) -> int:
+    """How often the valve counts a failover that many dark minutes led to: two of them are as good as it gets."""
+    return max(settings.valve_failovers // settings.watchdog.valve_failovers, 1)
+
+
+def _dark(world: World, settings: Settings) -> str:
+    limits = settings.watchdog
+    return (
+        f"nothing served for {world.dark_seconds // 60} min of the last {limits.served_window_seconds // 60}, "
+        f"bound {limits.served_percent} % served"
+    )
+
+
 def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
     """What holds a failover back, in this order; None lets it pass."""
     limits = settings.watchdog
-    if not world.lit:
+    churns = world.churns(settings)
+    if not (world.lit or churns):
         return Decision(Action.SKIPPED, f"the alarm is {alarm.state} now")
     # An alarm that was lit before the re-arm began is what the re-arm answers: it counts from there.
     lit = now - (max(alarm.since, state.rearm_from) if state.rearm_from else alarm.since)
-    capped = lit >= timedelta(seconds=limits.skip_cap_seconds)
+    capped = churns or lit >= timedelta(seconds=limits.skip_cap_seconds)  # which is shorter than what churn takes
     numbers = f"alarm lit for {seconds(lit)} s, skip cap {limits.skip_cap_seconds} s"
     young = world.young(settings, now, ever_launched=state.launched_at is not None)
     if young and not capped:
@@ -203,7 +233,8 @@ def _scan_mode(world: World, state: State, settings: Settings, now: datetime) ->
     if state.mode is Mode.PINNED:
         wrong = ["" if world.agrees(100) else _disagreement(world, state), suspension.words(world.seen_group)]
         return Decision(Action.NOTHING, names.LINE_PINNED, "; ".join(filter(None, wrong)))
-    failover = _alarm(world, state, settings, now) if world.lit and state.armed else None
+    acts = state.armed and (world.lit or world.churns(settings))
+    failover = _alarm(world, state, settings, now) if acts else None
     standing = [step for step in (failover, rearm.advance(world, state, settings, now)) if step]
     for step in standing:
         if step.action not in {Action.SKIPPED, Action.NOTHING}:
@@ -214,6 +245,8 @@ def _scan_mode(world: World, state: State, settings: Settings, now: datetime) ->
         return standing[0]
     if state.armed:
         return Decision(Action.NOTHING, f"{state.mode}; nothing to do")
+    if (state.turns or state.evidence.drought_at) and not state.on_demand_spent(settings, now):
+        return Decision(Action.NOTHING, "nothing serves yet: whichever kind sells is right")
     return rearm.begin(world, state, settings, now)
 
 
@@ -232,50 +265,66 @@ def _repair(world: World, state: State, settings: Settings, now: datetime) -> De
 # --- events of the group ----------------------------------------------------------------------------------------
 
 
-def _launched(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
+def _launched(signal: Signal, state: State, now: datetime) -> State:
+    """The state once a launch has reached service, as this signal says."""
+    if signal.wake is not Wake.LAUNCHED:
+        return state
     at = signal.at or now
     new = replace(
         state,
         launched_at=max(state.launched_at or at, at),
         abandoned=tuple((box, when) for box, when in state.abandoned if when > at),
-        dry_at=None if state.dry_at and state.dry_at <= at else state.dry_at,
         resumed=0,
     )
-    step = rearm.advance(world, new, settings, now) or recorded(signal)
-    return step if step.state or new == state else replace(step, state=new)
+    return replace(new, dry_at=None, refused=()) if state.dry_at and state.dry_at <= at else new
 
 
 def _of_a_box(signal: Signal, world: World, state: State) -> Decision:
-    if signal.box not in {box.id for box in world.seen_group.boxes} | dict(state.abandoned).keys():
-        return Decision(Action.IGNORED, f"{signal.box} is not of this fleet")
-    new = state.with_notice(signal.box) if signal.wake is Wake.INTERRUPTION else state
+    listed = {box.id for box in world.seen_group.boxes}
+    new = state.with_notice(signal.box, listed) if signal.wake is Wake.INTERRUPTION else state
     return replace(recorded(signal), state=new if new != state else None)
 
 
 def _launch_failed(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision:
-    at, group, limit = signal.at or now, world.seen_group, settings.watchdog.boot_loop_launches
-    noted = recorded(signal)
+    at = signal.at or now
     if state.launched_at and at <= state.launched_at:
-        return noted
-    if signal.box in state.evidence.noticed:
-        return noted  # a reclaim, and no fault of the boot
-    if signal.abandoned:
-        if state.since and at <= state.since:
-            return noted  # told again, from before a failover or an operator's arm: counted, or forgiven
-        known = {**dict(state.abandoned), signal.box: at}
-        new = replace(state, abandoned=tuple(sorted(known.items(), key=lambda item: (item[1], item[0]))[-limit:]))
-        if new == state:
-            return noted
-        if len(new.abandoned) >= limit and "Launch" not in group.suspended:
-            return transition(
-                replace(new, suspended_at=now), Kind.BOOT_LOOP, now, f"{limit} launches running were abandoned"
-            )
-        return replace(noted, state=new)
+        return recorded(signal)
+    return (_refused if signal.refused else _boot_ended)(signal, at, world, state, settings, now)
+
+
+def _refused(signal: Signal, at: datetime, world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    """No box: a mail for what AWS says of it, once until a launch reaches service. Spot that is dry is no news."""
+    group, failure = world.seen_group, failures.read(signal.detail)
     ours = signal.began and (state.since is None or signal.began > state.since)  # event times are cut to seconds
-    short = len(world.alive) < group.desired and group.on_demand_percentage == 100 == state.expected_lever
-    if ours and short and state.dry_at is None:
-        return transition(replace(state, dry_at=at), Kind.DRY, now, signal.detail)
-    return noted
+    short = len(world.alive) < group.desired and group.on_demand_percentage == state.expected_lever
+    purchase = "on-demand" if state.expected_lever else "spot"
+    told = f"{purchase} {failure.name}"
+    dry = failure is failures.CAPACITY
+    if not (ours and short) or state.rearm_from or told in state.refused or told == "spot capacity":
+        return recorded(signal)
+    new = replace(state, dry_at=state.dry_at or at, refused=(*state.refused, told))
+    why = signal.detail if dry else f"{purchase}: {signal.detail}"
+    return transition(new, Kind.DRY if dry else Kind.REFUSED, now, why)
+
+
+def _boot_ended(
+    signal: Signal, at: datetime, world: World, state: State, settings: Settings, now: datetime
+) -> Decision:
+    """A box that ended before it served: counted where there is evidence that its boot failed."""
+    limit, noted = settings.watchdog.boot_loop_launches, recorded(signal)
+    if signal.box in state.evidence.noticed:
+        return noted  # told to go
+    why = failures.failed_boot(world.instances.get(signal.box), signal.detail, at, settings)
+    if not why or (state.since and at <= state.since):
+        return noted  # told again, from before a failover or an operator's arm: counted, or forgiven
+    known = {**dict(state.abandoned), signal.box: at}
+    new = replace(state, abandoned=tuple(sorted(known.items(), key=lambda item: (item[1], item[0]))[-limit:]))
+    if new == state:
+        return noted
+    if len(new.abandoned) >= limit and "Launch" not in world.seen_group.suspended:
+        new = replace(new, suspended_at=now)
+        return transition(new, Kind.BOOT_LOOP, now, f"{limit} boots running failed, the last: {why}")
+    return replace(noted, state=new)
 
 
 # --- operators --------------------------------------------------------------------------------------------------
@@ -284,7 +333,7 @@ def _launch_failed(signal: Signal, world: World, state: State, settings: Setting
 def _pin(signal: Signal, world: World, state: State, now: datetime) -> Decision:
     if state.mode is Mode.PINNED and world.agrees(100):
         return Decision(Action.NOTHING, "already pinned")
-    new = replace(state, mode=Mode.PINNED, since=now, rearm_from=None, streak=0)
+    new = replace(state, mode=Mode.PINNED, since=now, rearm_from=None, turns=0, streak=0)
     return transition(new, Kind.PINNED, now, _by(signal))
 
 
@@ -300,6 +349,7 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
     new = replace(
         state, mode=Mode.FAILOVER, since=now, failovers=(), cooldown_from=None, streak=0, scored_at=None, abandoned=()
     )
+    new = replace(new, blocked="")
     return transition(new, Kind.ARMED, now, _by(signal))
 
 

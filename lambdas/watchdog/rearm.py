@@ -4,8 +4,9 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleet.settings import Settings
-from lambdas.watchdog import bridge
+from lambdas.watchdog import bridge, failures
 from lambdas.watchdog.decision import Action, Decision, seconds, transition
+from lambdas.watchdog.signals import Signal
 from lambdas.watchdog.state import Kind, Mode, State
 from lambdas.watchdog.world import World
 
@@ -13,12 +14,30 @@ SCAN_JITTER_SECONDS = 60  # by which two scans may follow each other sooner than
 
 
 def begin(world: World, state: State, settings: Settings, now: datetime) -> Decision:
-    """A scan on on-demand: what needs no score, then the streak, then back to spot."""
+    """A scan on on-demand: what needs no score, then the policy's own reading, then back to spot, or a trial of it."""
     if first := _before_scores(state, settings, now):
         return first
     busy = "Launch is suspended: fleetctl resume" if "Launch" in world.seen_group.suspended else world.busy()
-    if settings.policy == "bridge":
-        return bridge.back(world, state, settings, busy, now)
+    reading = bridge.back if settings.policy == "bridge" else _streak
+    decision = reading(world, state, settings, busy, now)
+    new = decision.state or state
+    if decision.kind is Kind.REARM and not state.blocked:
+        return decision
+    serves = any(box.id in world.healthy for box in world.alive_by_purchase[1])
+    tried = seconds(now - (state.since or now))
+    due = state.reminders and tried >= settings.watchdog.trial_return_seconds  # no trial in the first day
+    if due and serves and not busy:
+        new = replace(new, unfinished=None, rearm_from=now, since=now, trial=True, streak=0)
+        return transition(new, Kind.REARM, now, f"a trial: nothing else was tried for {tried} s; {decision.reason}")
+    if decision.kind is Kind.REARM:
+        new = replace(new, unfinished=None, rearm_from=state.rearm_from, since=state.since)
+        why = f"{decision.reason}; spot was refused ({state.blocked}): only a trial asks again"
+        return Decision(Action.REFUSED, why, state=new)
+    return decision
+
+
+def _streak(world: World, state: State, settings: Settings, busy: str, now: datetime) -> Decision:
+    """The alarm policy's: a score that is good enough, on scans running."""
     if world.unread:
         return Decision(Action.REFUSED, world.unread)
     limits = settings.watchdog
@@ -31,7 +50,7 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
     numbers = f"score {score} in {zone} ({limits.rearm_score} needed), streak {streak} of {limits.rearm_streak}"
     if streak < limits.rearm_streak or busy:
         return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
-    return transition(replace(new, streak=0, rearm_from=now, since=now), Kind.REARM, now, numbers)
+    return transition(replace(new, streak=0, rearm_from=now, since=now, trial=False), Kind.REARM, now, numbers)
 
 
 def wants_scores(state: State, settings: Settings, now: datetime) -> bool:
@@ -44,17 +63,17 @@ def _before_scores(state: State, settings: Settings, now: datetime) -> Decision 
     """The day's limit, valve, cooldown, and that a repeated scan is no second score, in this order."""
     limits = settings.watchdog
     if spent := state.on_demand_spent(settings, now):
-        new = replace(state, mode=Mode.ARMED, since=now, cooldown_from=None, streak=0)
+        new = replace(state, mode=Mode.ARMED, since=now, cooldown_from=None, streak=0, turns=0)
         return transition(new, Kind.LIMITED, now, spent)
     if len(recent := state.recent_failovers(settings, now)) >= settings.valve_failovers:
         new = replace(state, mode=Mode.PINNED, since=now, streak=0)
         return transition(new, Kind.GAVE_UP, now, f"{len(recent)} failovers in {limits.valve_window_seconds // 3600} h")
-    on_alarm = settings.policy == "alarm"
-    if on_alarm and state.cooldown_from and (elapsed := seconds(now - state.cooldown_from)) < limits.cooldown_seconds:
+    if state.cooldown_from and (elapsed := seconds(now - state.cooldown_from)) < limits.cooldown_seconds:
         cause = "failover" if state.cooldown_from in state.failovers else "the re-arm fell back"
         return Decision(Action.REFUSED, f"{elapsed} s since {cause}, cooldown {limits.cooldown_seconds} s")
     shortest = settings.scan_seconds - SCAN_JITTER_SECONDS
     if state.scored_at and (elapsed := seconds(now - state.scored_at)) < shortest:
+        on_alarm = settings.policy == "alarm"
         last = f"score, streak {state.streak} of {limits.rearm_streak}" if on_alarm else "reading of the market"
         return Decision(Action.REFUSED, f"{elapsed} s since the last {last}")
     return None
@@ -71,7 +90,8 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
     launching = len(spot) > len(serving)
     if serving and not old:
-        new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None, dry_at=None)
+        new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None, dry_at=None, refused=())
+        new = replace(new, trial=False, blocked="")
         return transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
     failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
     if why := next(iter(failed), expired(known, settings, now)):
@@ -90,10 +110,28 @@ def expired(state: State, settings: Settings, now: datetime) -> str:
     return f"no spot box took over in {elapsed} s, limit {limit} s" if elapsed >= limit else ""
 
 
-def fell_back(state: State, now: datetime, why: str) -> Decision:
-    """Back on on-demand: streak and cooldown begin anew, and it counts as no failover."""
-    new = replace(state, since=now, rearm_from=None, streak=0, cooldown_from=now)
-    return transition(new, Kind.FELL_BACK, now, why)
+def refused(signal: Signal, state: State, settings: Settings, now: datetime) -> Decision | None:
+    """The end of a phase whose launch was refused: of a trial, under the bridge policy, or for what time does not mend.
+
+    Under the alarm policy a drought has the whole phase to pass.
+    """
+    if not (signal.refused and state.rearm_from and signal.began and signal.began >= state.rearm_from):
+        return None
+    failure = failures.read(signal.detail)
+    if not (settings.policy == "bridge" or state.trial or failure.lasting):
+        return None
+    why = f"spot launch failed: {signal.detail or 'no reason given'}"
+    new = replace(state, blocked=failure.name if failure.lasting else "")
+    return fell_back(new, now, why, cools=settings.policy == "alarm")
+
+
+def fell_back(state: State, now: datetime, why: str, *, cools: bool = True) -> Decision:
+    """Back on on-demand: streak and calm begin anew, and it counts as no failover. A failed trial is no news."""
+    seen = replace(state.evidence, drought_at=None, calm_seconds=0)
+    new = replace(state, since=now, rearm_from=None, trial=False, streak=0, evidence=seen)
+    if not state.trial:
+        new = replace(new, cooldown_from=now if cools else None)
+    return transition(new, Kind.FELL_BACK, now, why, silent=state.trial)
 
 
 def _forgotten_roll(world: World, since: datetime) -> str | None:

@@ -1,5 +1,6 @@
 """Step 1, parse: turns what woke the watchdog (EventBridge event, schedule, operator) into one Signal; never raises."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -7,6 +8,7 @@ from typing import Any
 
 from fleet import names
 from fleet.outsiders import one_line
+from lambdas.watchdog import failures
 
 
 class Wake(StrEnum):
@@ -42,9 +44,9 @@ class Signal:
     who: str = ""  # operator
 
     @property
-    def abandoned(self) -> bool:
-        """A launch that got its box, which then never came into service (its launch hook gave it up)."""
-        return self.wake is Wake.LAUNCH_FAILED and bool(self.box) and "abandon" in self.detail.lower()
+    def refused(self) -> bool:
+        """A launch that got no box; one that did has its box named, which then never came into service."""
+        return self.wake is Wake.LAUNCH_FAILED and (not self.box or failures.read(self.detail).refuses)
 
 
 COMMANDS = {
@@ -72,6 +74,7 @@ BOX_EVENTS = {
 
 STATE_EVENT = "EC2 Instance State-change Notification"
 ENDING = ("shutting-down", "stopping")  # the first that is told of an end, however it came
+ID = re.compile(r"(i-[0-9A-Za-z]{1,30})?")
 
 
 def parse(event: Any, fleet: str) -> Signal:
@@ -79,6 +82,8 @@ def parse(event: Any, fleet: str) -> Signal:
     try:
         if "command" in event:
             return _command(event)
+        if "alarmData" in event:
+            return _ignored("a CloudWatch alarm's own call of the function: the rule on its state changes wakes it")
         return _event(event["source"], event["detail-type"], event["detail"], event, fleet)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         return _ignored(f"not an event of a known shape ({type(error).__name__}: {error})")
@@ -108,15 +113,22 @@ def _event(source: str, kind: str, detail: dict[str, Any], event: dict[str, Any]
             return _ignored(f"group {detail['AutoScalingGroupName']} is not this fleet's")
         wake = GROUP_EVENTS[kind]
         began = _time(detail["StartTime"]) if wake is Wake.LAUNCH_FAILED else None
-        words = kind if wake is Wake.REFRESH_ENDED else one_line(detail.get("StatusMessage") or "")
-        return Signal(wake, detail=words, at=at, began=began, box=detail.get("EC2InstanceId") or "")
+        words = kind if wake is Wake.REFRESH_ENDED else failures.with_code_first(str(detail.get("StatusMessage") or ""))
+        return Signal(wake, detail=one_line(words), at=at, began=began, box=_id(detail.get("EC2InstanceId") or ""))
     if source == "aws.ec2" and kind in BOX_EVENTS:
-        return Signal(BOX_EVENTS[kind], at=at, box=detail["instance-id"])
+        return Signal(BOX_EVENTS[kind], at=at, box=_id(detail["instance-id"]))
     if source == "aws.ec2" and kind == STATE_EVENT:
         if detail["state"] not in ENDING:
             return _ignored(f"instance state {detail['state']}")
-        return Signal(Wake.BOX_ENDED, at=at, box=detail["instance-id"])
+        return Signal(Wake.BOX_ENDED, at=at, box=_id(detail["instance-id"]))
     return _ignored(f"{source} / {kind}")
+
+
+def _id(text: Any) -> str:
+    """An instance id, or none: it is remembered, and asked of AWS. Raises ValueError."""
+    if not isinstance(text, str) or not ID.fullmatch(text):
+        raise ValueError(f"{text!r} is no instance id")
+    return text
 
 
 def _ignored(why: str) -> Signal:

@@ -5,6 +5,7 @@ A text that this version cannot read completely (damaged, newer, absent) is neve
 
 import functools
 import json
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -16,9 +17,9 @@ from fleet.settings import Settings
 VERSION = 1
 LIMIT_BYTES = 4096  # of a standard SSM parameter
 WHY_BYTES = 120  # of a transition's reason, which may quote an operator
+SHORT_WHY_BYTES = 40  # of the same in a mail that is owed, where the state is full: the code of a failed launch remains
 DOUBLED = str.maketrans('"\\', "'/")  # what JSON would write as two
 OWED_MAILS = 4  # while SNS is down; past it the oldest is dropped, its decision record remains
-REMEMBERED_NOTICES = 20  # boxes with two minutes to live: as many as a boot loop may count
 HOURS_OF_A_DAY = 24
 
 
@@ -35,7 +36,7 @@ class Mode(StrEnum):
 
 
 class Kind(StrEnum):
-    """Every transition: written first, then carried out, then mailed (all but REARM: its phase mails when it ends)."""
+    """Every transition: written first, then carried out, then mailed (unless it is one of `SILENT`)."""
 
     FAILOVER = "failover"
     REARM = "re-arm"
@@ -53,10 +54,16 @@ class Kind(StrEnum):
     DRY = "on-demand-dry"
     BRIDGED = "bridged"
     LIMITED = "on-demand-limit"
+    REFUSED = "launch-refused"
+    TURNED = "turned"
+    REMINDED = "still-on-demand"
+    REPLACED = "many-replacements"
 
 
+SILENT = {Kind.REARM, Kind.TURNED}  # what they come to is mailed
 MOVES_LEVERS = frozenset(Kind) - {
-    Kind.BOOT_LOOP, Kind.DRY, Kind.RESUMED, Kind.UNSUSPENDED, Kind.SUSPENDED, Kind.REPAIR_WAITS,
+    Kind.BOOT_LOOP, Kind.DRY, Kind.RESUMED, Kind.UNSUSPENDED, Kind.SUSPENDED, Kind.REPAIR_WAITS, Kind.REFUSED,
+    Kind.REMINDED, Kind.REPLACED,
 }  # fmt: skip
 RESUMES_LAUNCH = {Kind.ARMED, Kind.RESUMED}
 
@@ -72,9 +79,9 @@ class Transition:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is remembered of the market: `noticed` under both policies, the rest under the bridge policy."""
+    """What is remembered of the market: the first two under both policies, the rest under the bridge policy."""
 
-    drought_at: datetime | None = None  # first launch that failed with nothing serving and nothing on its way
+    drought_at: datetime | None = None  # first failed launch of what the lever asks for, nothing serving or on its way
     noticed: tuple[str, ...] = ()  # the last boxes with an interruption notice
     calm_seconds: int = 0  # how long spot has sold, less what flickers cost
     selling: tuple[str, ...] = ()  # zone ids that sold at the last reading
@@ -82,6 +89,7 @@ class Evidence:
     warned: str = ""  # the last box with a rebalance recommendation
     warned_at: datetime | None = None  # when, until it is decided on
     idle_warnings: int = 0  # bridges running whose box had no notice in the end
+    dark_at: datetime | None = None  # since when nothing was seen to serve, while on spot
 
 
 @dataclass(frozen=True)
@@ -95,11 +103,20 @@ class State:
     streak: int = 0  # scans running with a score that is good enough
     scored_at: datetime | None = None
     rearm_from: datetime | None = None  # the re-arm phase is under way since
+    trial: bool = False  # that re-arm asks a market that its scores, or a refusal, speak against
+    blocked: str = ""  # row of the table of failures that refused the last return, which time does not mend
+    on_demand_since: datetime | None = None  # off spot, whatever was tried meanwhile
+    reminders: int = 0  # days of that which have been mailed
+    replaced_on: str = ""  # the UTC day of which recommendations are counted
+    replaced: int = 0
+    recommended: tuple[str, ...] = ()  # ends of the last ids among them
     refresh_id: str | None = None  # the instance refresh that the re-arm started
     launched_at: datetime | None = None  # last launch that reached service
-    abandoned: tuple[tuple[str, datetime], ...] = ()  # boxes given up by their launch hook since then
-    dry_at: datetime | None = None  # first on-demand launch refused since then
+    abandoned: tuple[tuple[str, datetime], ...] = ()  # boxes that failed in their boot since then
+    dry_at: datetime | None = None  # first launch since then whose refusal was mailed
+    refused: tuple[str, ...] = ()  # what those mails were of: purchase and row of the table of failures
     evidence: Evidence = Evidence()
+    turns: int = 0  # of the lever since a failover, while neither kind has sold
     metered_at: datetime | None = None  # on-demand hours are counted up to here; only where the day has a limit
     metered_seconds: int = 0  # of that day
     repair_waits_since: datetime | None = None  # for a deploy, while a box serves: mailed then
@@ -116,13 +133,16 @@ class State:
     @property
     def expected_lever(self) -> int:
         """On-demand percentage that parameter and group should show."""
-        return 0 if self.armed else 100
+        return 0 if self.armed or self.turns % 2 else 100
 
-    def with_notice(self, box: str) -> Self:
-        """This state, once AWS or we told that box to go: its boot, abandoned for that, tells nothing of boots."""
+    def with_notice(self, box: str, listed: Collection[str]) -> Self:
+        """This state, once AWS or we told that box to go: its boot, abandoned for that, tells nothing of boots.
+
+        Other notices are forgotten with their boxes: `listed` are those that the group still has.
+        """
         seen = self.evidence
         if box not in seen.noticed:
-            seen = replace(seen, noticed=(*seen.noticed, box)[-REMEMBERED_NOTICES:])
+            seen = replace(seen, noticed=(*(other for other in seen.noticed if other in listed), box))
         abandoned = tuple((other, at) for other, at in self.abandoned if other != box)
         return replace(self, evidence=seen, abandoned=abandoned)
 
@@ -140,10 +160,15 @@ class State:
             launched_at=ours(self.launched_at),
             abandoned=tuple((box, at) for box, at in self.abandoned if ours(at)),
             dry_at=ours(self.dry_at),
+            refused=self.refused if ours(self.dry_at) else (),
+            turns=self.turns if ours(self.since) else 0,
             repair_waits_since=ours(self.repair_waits_since),
             suspended_at=ours(self.suspended_at),
             evidence=replace(
-                self.evidence, drought_at=ours(self.evidence.drought_at), warned_at=ours(self.evidence.warned_at)
+                self.evidence,
+                drought_at=ours(self.evidence.drought_at),
+                dark_at=ours(self.evidence.dark_at),
+                warned_at=ours(self.evidence.warned_at),
             ),
             unfinished=self.unfinished if self.unfinished and ours(self.unfinished.at) else None,
         )
@@ -175,14 +200,28 @@ class State:
             return ""
         return f"{used / 3600:.1f} h on-demand today, limit {hours} h"
 
-    def begin(self, kind: Kind, at: datetime, why: str) -> Self:
+    def begin(self, kind: Kind, at: datetime, why: str, *, silent: bool = False) -> Self:
         """This state with a transition to carry out, and its mail owed."""
-        transition = Transition(kind, at, one_line(why).translate(DOUBLED).encode()[:WHY_BYTES].decode(errors="ignore"))
-        owed = self.owed if kind is Kind.REARM else (*self.owed, transition)[-OWED_MAILS:]
+        transition = Transition(kind, at, cut(one_line(why).translate(DOUBLED), WHY_BYTES))
+        owed = self.owed if silent or kind in SILENT else (*self.owed, transition)[-OWED_MAILS:]
         return replace(self, unfinished=transition, owed=owed)
 
     def dumps(self) -> str:
-        """The JSON text, defaults left out. Fits LIMIT_BYTES whatever happened (the tests hold it to that)."""
+        """The JSON text, within LIMIT_BYTES.
+
+        What is too long (forty boxes at once) loses, in this order and only as much as it must: the ends of the
+        reasons of mails that are owed; the oldest notices, which the evidence of a boot makes up for.
+        """
+        return next(text for state in self._shorter() if len((text := state._text()).encode()) <= LIMIT_BYTES)
+
+    def _shorter(self) -> Iterator[Self]:
+        yield self
+        state = replace(self, owed=tuple(replace(mail, why=cut(mail.why, SHORT_WHY_BYTES)) for mail in self.owed))
+        for dropped in range(len(self.evidence.noticed) + 1):
+            yield replace(state, evidence=replace(self.evidence, noticed=self.evidence.noticed[dropped:]))
+
+    def _text(self) -> str:
+        """All of it, defaults left out."""
         raw: dict[str, Any] = {
             "version": VERSION,
             "mode": self.mode,
@@ -193,13 +232,22 @@ class State:
             "scored_at": _text(self.scored_at),
             "rearm_from": _text(self.rearm_from),
             "refresh_id": self.refresh_id,
+            "trial": self.trial,
+            "blocked": self.blocked,
+            "on_demand_since": _text(self.on_demand_since),
+            "reminders": self.reminders,
+            "replaced_on": self.replaced_on,
+            "replaced": self.replaced,
+            "recommended": self.recommended,
             "launched_at": _text(self.launched_at),
             "abandoned": {box: _text(at) for box, at in self.abandoned},
             "dry_at": _text(self.dry_at),
             "repair_waits_since": _text(self.repair_waits_since),
             "suspended_at": _text(self.suspended_at),
             "resumed": self.resumed,
+            "refused": self.refused,
             "evidence": _plain(self.evidence),
+            "turns": self.turns,
             "metered_at": _text(self.metered_at),
             "metered_seconds": self.metered_seconds,
             "unfinished": self.unfinished and _raw(self.unfinished),
@@ -228,7 +276,15 @@ def _read(text: str) -> State:
             mode=Mode(raw.pop("mode")),
             failovers=tuple(map(_time, raw.pop("failovers", ()))),
             streak=int(raw.pop("streak", 0)),
+            turns=int(raw.pop("turns", 0)),
             refresh_id=raw.pop("refresh_id", None),
+            refused=tuple(raw.pop("refused", ())),
+            trial=bool(raw.pop("trial", False)),
+            blocked=raw.pop("blocked", ""),
+            reminders=int(raw.pop("reminders", 0)),
+            replaced_on=raw.pop("replaced_on", ""),
+            replaced=int(raw.pop("replaced", 0)),
+            recommended=tuple(raw.pop("recommended", ())),
             evidence=_evidence(raw.pop("evidence", {})),
             metered_seconds=int(raw.pop("metered_seconds", 0)),
             resumed=int(raw.pop("resumed", 0)),
@@ -241,17 +297,23 @@ def _read(text: str) -> State:
         raise StateError(f"the state cannot be read ({type(error).__name__}: {error})") from error
 
 
+def cut(text: str, most: int) -> str:
+    """The text's first bytes, to a whole character."""
+    return text.encode()[:most].decode(errors="ignore")
+
+
 def _plain(evidence: Evidence) -> dict[str, Any]:
     raw = {
         **vars(evidence),
         "drought_at": _text(evidence.drought_at),
+        "dark_at": _text(evidence.dark_at),
         "warned_at": _text(evidence.warned_at),
     }
     return {key: value for key, value in raw.items() if value}
 
 
 def _evidence(raw: dict[str, Any]) -> Evidence:
-    known: dict[str, Any] = {key: _time(raw.pop(key)) for key in ("drought_at", "warned_at") if key in raw}
+    known: dict[str, Any] = {key: _time(raw.pop(key)) for key in ("drought_at", "dark_at", "warned_at") if key in raw}
     known |= {key: tuple(raw.pop(key)) for key in ("noticed", "selling") if key in raw}
     return Evidence(**known, **raw)
 

@@ -25,6 +25,7 @@ class World:
     group: Group | None = None
     instances: dict[str, Instance] = field(default_factory=dict)
     health: dict[str, str] = field(default_factory=dict)
+    dark_seconds: int = 0  # without a healthy target, in the served share's window and since the lever last moved
     deploying: bool = False
     refreshes: tuple[Refresh, ...] = ()
     scores: dict[str, int] = field(default_factory=dict)  # per zone id of the group
@@ -50,6 +51,11 @@ class World:
         """Whether the alarm has been lit for the skip cap."""
         cap = timedelta(seconds=settings.watchdog.skip_cap_seconds)
         return self.alarm is not None and self.lit and now - self.alarm.since >= cap
+
+    def churns(self, settings: Settings) -> bool:
+        """Whether too little of the window was served, however short each gap was."""
+        limits = settings.watchdog
+        return bool(limits.served_percent) and self.dark_seconds >= limits.dark_seconds_allowed
 
     @property
     def alive(self) -> tuple[Box, ...]:
@@ -146,6 +152,7 @@ class World:
             "percentage": self.percentage,
             "boxes": {box.id: self._describe(box) for box in self.group.boxes} if self.group else None,
             "healthy": list(self.healthy) if self.health else None,
+            "dark_seconds": self.dark_seconds or None,
             "deploying": self.deploying or None,
             "refresh": self.refreshes[0].status if self.refreshes else None,
             "scores": self.scores or None,
@@ -167,4 +174,9 @@ class World:
 def _budget_seconds(box: Box, instance: Instance, settings: Settings) -> int:
     if box.lifecycle != HELD:
         return settings.watchdog.grace_seconds
+    return boot_budget_seconds(instance, settings)
+
+
+def boot_budget_seconds(instance: Instance, settings: Settings) -> int:
+    """From launch to serving, for a boot of its kind."""
     return settings.boot.cold_budget_seconds if instance.boot == names.BOOT_COLD else settings.boot.warm_budget_seconds

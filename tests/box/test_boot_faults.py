@@ -29,6 +29,7 @@ def boot_must_leave(box: world.World, why: str) -> None:
     assert abandoned, box.journal()
     assert any(re.search(why, line) for line in box.cloudwatch_log("leaving"))
     assert box.metrics(names.METRIC_BOOT_FAILED)
+    assert box.tag() == names.BOOT_FAILED  # by which the watchdog counts it
     assert not re.search("stage=open outcome=done", box.log())
 
 
@@ -307,3 +308,4 @@ def test_notice_during_the_boot_ends_the_boot(make: MakeWorld) -> None:
     assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
     assert len(box.calls("CompleteLifecycleAction")) == 1
     assert not box.metrics(names.METRIC_BOOT_FAILED)  # being taken is no failure of the boot
+    assert box.tag() != names.BOOT_FAILED

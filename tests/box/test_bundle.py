@@ -90,9 +90,10 @@ def test_user_data_that_cannot_fetch_the_bundle_gives_the_launch_hook_back_and_p
 ) -> None:
     assert run_user_data(tmp_path, copy).returncode != 0
     assert (tmp_path / "off").read_text() == "-h now\n"
-    *copies, abandoned = (tmp_path / "calls").read_text().splitlines()
+    *copies, tagged, abandoned = (tmp_path / "calls").read_text().splitlines()
     assert [call.split()[:2] for call in copies] == [["s3", "cp"]] * 7
-    assert all("--cli-connect-timeout 5 --cli-read-timeout 20" in one for one in (*copies, abandoned))
+    assert all("--cli-connect-timeout 5 --cli-read-timeout 20" in one for one in (*copies, tagged, abandoned))
+    assert tagged.startswith("ec2 create-tags --resources i-0box --tags Key=fleet:boot,Value=failed ")
     assert abandoned.startswith(
         f"autoscaling complete-lifecycle-action --auto-scaling-group-name {names.group(world.SETTINGS.fleet_name)} "
         f"--lifecycle-hook-name {names.LAUNCH_HOOK} --lifecycle-action-result ABANDON --instance-id i-0box "

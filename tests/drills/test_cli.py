@@ -160,8 +160,8 @@ def test_a_launch_beyond_the_quota_of_its_own_kind_is_refused(
     assert why - {"InsufficientInstanceCapacity"} == refused
     levers = [event.fields["percentage"] for event in log if event.kind == "lever"]
     assert levers[:3] == [0, 100, 0]
-    dry = [event for event in log if event.kind == "mail" and "on-demand is dry too" in event.fields["subject"]]
-    assert len(dry) == (on_demand == 0)
+    mailed = [event.fields for event in log if event.kind == "mail" and "quota" in event.fields["subject"]]
+    assert [refused & set(mail["body"].replace(".", "").split()) for mail in mailed] == [refused] * len(refused)
 
 
 MISTAKES = {

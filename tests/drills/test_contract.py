@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from fleet import names
 from fleet.drills.behaviour import Behaviour, Scores
 from fleet.drills.clock import utc
 from fleet.drills.cloud import SimulatedCloud
@@ -31,6 +32,7 @@ from tests.watchdog.still_cloud import group_event
 OWN = {
     *("failovers", "cooldown_from", "since", "scored_at", "rearm_from", "launched_at", "refresh_id", "abandoned"),
     "suspended_at",
+    "on_demand_since",
 }
 
 JUST_AFTER_THE_ALARM = 7260 + 12 * 60 + 300 + 3  # the notice at 2 h, whole periods, the lag, the event's way
@@ -136,7 +138,7 @@ def test_rearm_writes_the_same_in_the_simulated_and_the_embedded_cloud(live: Dep
 
 
 def test_boot_loop_writes_the_same_in_the_simulated_and_the_embedded_cloud(live: Deployed) -> None:
-    """The fifth launch running is abandoned: launching stops; then a human arms."""
+    """The fifth boot running fails: launching stops; then a human arms."""
     gave_up = exact(boots=replace(exact().boots, failed_first=1))
     simulated = Simulated(live, market(), gave_up, _four_abandoned(utc(START)))
     stopped = simulated.wrote(by=300)
@@ -146,7 +148,10 @@ def test_boot_loop_writes_the_same_in_the_simulated_and_the_embedded_cloud(live:
     now = datetime.now(UTC)
     live.age_group(86400)
     put_state(live, _four_abandoned(now))
-    assert act(live, group_event("launch-abandoned", at=now))["action"] == "boot-loop"
+    (box,) = (box["InstanceId"] for box in live.boxes())
+    says = {"Key": names.TAG_BOOT, "Value": names.BOOT_FAILED}
+    live.aws.client("ec2").create_tags(Resources=[box], Tags=[says])
+    assert act(live, group_event("launch-abandoned", at=now, box=box))["action"] == "boot-loop"
     assert (stopped["launches"], stopped["lever"], stopped["state keys"]["abandoned"]) == (False, "0", 5)
     assert embedded_wrote(live) == stopped
     assert act(live, {"command": "arm", "who": "drill", "why": "drill"})["action"] == "armed"

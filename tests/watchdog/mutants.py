@@ -38,6 +38,9 @@ MODULES = [
     "lambdas.watchdog.policy",
     "lambdas.watchdog.rearm",
     "lambdas.watchdog.suspension",
+    "lambdas.watchdog.turns",
+    "lambdas.watchdog.daily",
+    "lambdas.watchdog.failures",
     "lambdas.watchdog.bridge",
     "lambdas.watchdog.decision",
     "lambdas.watchdog.act",
@@ -46,7 +49,10 @@ MODULES = [
 ]
 # In two rounds: the second costs more, and few mutants live to see it.
 ROUNDS = [
-    ["alarm", "scan", "rearm", "group_events", "held", "suspension", "operators", "record", "bridge"],
+    [
+        *("alarm", "scan", "rearm", "group_events", "held", "suspension", "operators", "record", "bridge"),
+        *("turns", "lasting", "failures"),
+    ],
     ["faults", "state", "mail", "histories"],
 ]
 CAUGHT, SURVIVED = 0, 1

@@ -79,6 +79,7 @@ class StillCloud:
     health: dict[str, str] = field(default_factory=dict)
     deploying: bool = False
     refreshed: tuple[Refresh, ...] = ()
+    dark: int = 0  # minutes, whatever the window
     scored: dict[str, int] = field(default_factory=dict)
     mails: list[tuple[str, str]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -96,10 +97,12 @@ class StillCloud:
         boot: str | None = None,
         health: str | None = None,
         state: str = "running",
+        reason: str = "",
     ) -> None:
+        """A member of the group."""
         boxes = (*self.live_group.boxes, Box(box, lifecycle, "us-east-2a", "g6.xlarge"))
         self.live_group = replace(self.live_group, boxes=boxes)
-        self.known[box] = Instance(ago(age), spot, boot, state)
+        self.known[box] = Instance(ago(age), spot, boot, state, reason=reason)
         if health:
             self.health[box] = health
 
@@ -148,6 +151,9 @@ class StillCloud:
 
     def alarm(self) -> Alarm | None:
         return self._did("alarm", lambda: self.live_alarm)
+
+    def dark_minutes(self, start: datetime, end: datetime) -> int:
+        return self._did(f"dark_minutes {start:%H:%M}-{end:%H:%M}", lambda: self.dark)
 
     def group(self) -> Group:
         return self._did("group", lambda: self.live_group)

@@ -140,6 +140,12 @@ def test_group_that_does_not_exist_is_gone(stubs: Stubs) -> None:
 
 def test_instances_of_a_large_fleet_come_in_chunks_and_pages(stubs: Stubs) -> None:
     ids = tuple(f"i-{n:017x}" for n in range(201))
+    tags = {
+        ids[0]: {names.TAG_FLEET: "another"},
+        ids[1]: {names.TAG_BOOT: "cold", names.TAG_FLEET: "llm"},
+        ids[2]: {names.TAG_BOOT: "failed"},
+        ids[3]: {names.TAG_BOOT: "rubbish"},
+    }
 
     def page(found: tuple[str, ...], token: str | None) -> dict[str, Any]:
         instances = [
@@ -147,8 +153,9 @@ def test_instances_of_a_large_fleet_come_in_chunks_and_pages(stubs: Stubs) -> No
                 "InstanceId": box,
                 "LaunchTime": AT,
                 "State": {"Name": "shutting-down" if box == ids[1] else "running"},
+                **({"StateReason": {"Code": "Server.SpotInstanceTermination"}} if box == ids[1] else {}),
                 **({"InstanceLifecycle": "spot"} if box == ids[0] else {}),
-                "Tags": [{"Key": names.TAG_BOOT, "Value": "cold"}] if box == ids[1] else [],
+                "Tags": [{"Key": key, "Value": value} for key, value in tags.get(box, {}).items()],
             }
             for box in found
         ]
@@ -164,8 +171,10 @@ def test_instances_of_a_large_fleet_come_in_chunks_and_pages(stubs: Stubs) -> No
     stubs("ec2").add_response("describe_instances", page(ids[200:], None), {"Filters": rest})
     found = cloud().instances(ids)
     assert set(found) == set(ids) - {ids[199]}  # one that EC2 does not know yet is left out
-    assert found[ids[0]] == Instance(AT, spot=True, boot=None)
-    assert found[ids[1]] == Instance(AT, spot=False, boot="cold", state="shutting-down")
+    assert found[ids[0]] == Instance(AT, spot=True, boot=None, ours=False)
+    reclaimed = {"state": "shutting-down", "reason": "Server.SpotInstanceTermination"}
+    assert found[ids[1]] == Instance(AT, spot=False, boot="cold", ours=True, **reclaimed)
+    assert [found[box].boot for box in ids[2:5]] == ["failed", None, None]
     assert (found[ids[0]].ended, found[ids[1]].ended) == (False, True)
 
 

@@ -574,8 +574,9 @@ def test_hours_are_counted_by_every_scan_and_every_change_and_by_nothing_else() 
 def test_only_a_fleet_on_spot_looks_for_boxes_at_an_event_of_the_market() -> None:
     cloud = StillCloud.on_demand()
     cloud.settings = BRIDGE
+    cloud.put_box(BOX, age=4000)
     wake(cloud, about("interruption-warning"))
-    assert [call for call in cloud.calls if call != "put_state"] == ["parameters", "group"]
+    assert [call for call in cloud.calls if call != "put_state"] == ["parameters", "instances", "group"]
 
 
 def test_only_an_event_of_the_market_makes_a_fleet_on_spot_look_for_boxes() -> None:
@@ -609,6 +610,7 @@ def test_what_was_learned_never_replaces_what_was_decided() -> None:
 
 def test_finish_writes_no_state_before_its_work() -> None:
     cloud = armed()
+    cloud.put_box(age=4000, health="healthy")
     cloud.set_state(loads(cloud.state).begin(Kind.REPAIRED, ago(60), "cut short"))
     wake(cloud, SCAN)
     assert [call for call in cloud.calls if call in {"put_state", "mail"}] == ["put_state", "mail", "put_state"]
@@ -621,5 +623,58 @@ def test_recorded_event_says_what_it_was() -> None:
 
 
 def test_record_shows_of_the_world_only_what_was_read() -> None:
-    assert set(wake(armed(), PATIENCE)["world"]) == {"lever", "percentage", "boxes"}
-    assert set(wake(warned(), PATIENCE)["world"]) == {"lever", "percentage", "boxes", "healthy", "scores"}
+    assert set(wake(armed(), PATIENCE)["world"]) == {"lever", "alarm", "percentage", "boxes"}
+    everything = {"lever", "alarm", "percentage", "boxes", "healthy", "scores"}
+    assert set(wake(warned(), PATIENCE)["world"]) == everything
+
+
+# --- boots that come to nothing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("dark", "left"), [(1029, False), (1030, True)])
+@pytest.mark.parametrize("payload", [SCAN, PATIENCE, event("terminate-successful"), failed(1)])
+def test_boxes_that_come_one_after_the_other_and_never_serve_are_left_after_a_boot_and_patience(
+    payload: dict[str, Any], dark: int, left: bool
+) -> None:
+    cloud = armed(dark_at=ago(dark))
+    cloud.put_box("i-0next", age=60, lifecycle="Pending:Wait")
+    record = wake(cloud, payload)
+    assert (record["action"] == "failover") is left
+    if left:
+        assert record["reason"] == "nothing has served for 1030 s though boxes came, limit 1030 s"
+        assert loads(cloud.state).failovers == (NOW,)
+        assert seen(cloud).dark_at is None
+
+
+@pytest.mark.parametrize(
+    ("launched", "boot", "limit"), [(86400, "cold", 1630), (86400, None, 1030), (None, None, 1630)]
+)
+def test_boot_that_may_take_longer_is_waited_for(launched: int | None, boot: str | None, limit: int) -> None:
+    for dark, action in ((limit - 1, "nothing"), (limit, "failover")):
+        cloud = armed(dark_at=ago(dark))
+        cloud.set_state(replace(loads(cloud.state), launched_at=launched and ago(launched)))
+        cloud.put_box("i-0next", age=60, lifecycle="Pending:Wait", boot=boot)
+        assert wake(cloud, SCAN)["action"] == action
+
+
+def test_dark_is_counted_from_the_first_look_that_found_nothing_serving_to_the_first_that_does() -> None:
+    cloud = armed()
+    cloud.put_box(BOX, age=4000, health="healthy")
+    wake(cloud, SCAN)
+    assert seen(cloud).dark_at is None
+    wake(cloud, about("interruption-warning"))
+    assert seen(cloud).dark_at == NOW
+    wake(cloud, SCAN, now=NOW + timedelta(seconds=100))
+    assert seen(cloud).dark_at == NOW
+    wake(cloud, event("rebalance-recommendation"))  # tells nothing of it
+    assert seen(cloud).dark_at == NOW
+    cloud.put_box("i-0next", age=400, health="healthy")
+    wake(cloud, SCAN)
+    assert seen(cloud).dark_at is None
+
+
+def test_fleet_that_has_left_spot_counts_nothing() -> None:
+    cloud = bridging(dark_at=ago(5000))
+    cloud.health = {}
+    wake(cloud, SCAN)
+    assert (seen(cloud).dark_at, cloud.lever) == (None, "100")

@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from lambdas.watchdog.cloud import Alarm
+from lambdas.watchdog.cloud import Alarm, Instance
 from lambdas.watchdog.state import Kind, Mode, State
 from tests.watchdog.still_cloud import EMPTY, NOW, StillCloud, ago, event, group_event, wake
 
 
 def abandon(cloud: StillCloud, number: int, *, at: float | None = None) -> str:
+    """A box gives up its boot, says so on itself and gives its launch back."""
+    cloud.known[f"i-0{number}"] = Instance(ago(1200), True, "failed", "shutting-down")
     payload = group_event("launch-abandoned", at=ago(1000 - number if at is None else at), box=f"i-0{number}")
     action: str = wake(cloud, payload)["action"]
     return action
@@ -18,6 +20,7 @@ def abandon(cloud: StillCloud, number: int, *, at: float | None = None) -> str:
 def in_a_boot_loop() -> StillCloud:
     cloud = StillCloud(live_alarm=Alarm("OK", ago(10)))
     assert [abandon(cloud, number) for number in range(4)] == ["recorded"] * 4
+    cloud.known["i-04"] = cloud.known["i-03"]
     return cloud
 
 
@@ -26,7 +29,7 @@ def test_five_abandoned_launches_running_suspend_launch_with_one_mail() -> None:
     assert abandon(cloud, 4) == "boot-loop"
     assert "Launch" in cloud.live_group.suspended
     assert [subject for subject, _ in cloud.mails] == ["[llm] boots keep failing, launching is suspended"]
-    assert "Why: 5 launches running were abandoned\n" in cloud.mails[0][1]
+    assert "Why: 5 boots running failed, the last: the box says fleet:boot=failed\n" in cloud.mails[0][1]
 
 
 def test_stopped_boot_loop_moves_no_lever_whatever_the_parameter_says() -> None:
@@ -134,7 +137,7 @@ def refuse(cloud: StillCloud, at: float) -> str:
 def test_on_demand_dry_too_is_one_mail_however_often_it_is_told() -> None:
     cloud = failed_over()
     assert refuse(cloud, 50) == "on-demand-dry"
-    assert [refuse(cloud, at) for at in (50, 30, 10)] == ["recorded"] * 3
+    assert [refuse(cloud, at) for at in (50, 30, 10)] == ["waiting"] * 3
     assert [subject for subject, _ in cloud.mails] == ["[llm] on-demand is dry too"]
     assert "Why: Could not launch On-Demand Instances." in cloud.mails[0][1]
     assert cloud.parsed.dry_at == ago(50)
@@ -145,7 +148,7 @@ def test_new_dry_spell_after_a_launch_is_a_new_mail() -> None:
     refuse(cloud, 50)
     wake(cloud, group_event("launch-successful", at=ago(40)))
     assert cloud.parsed.dry_at is None
-    assert refuse(cloud, 45) == "recorded"
+    assert refuse(cloud, 45) == "waiting"
     assert refuse(cloud, 30) == "on-demand-dry"
 
 
@@ -199,23 +202,24 @@ def test_notices_of_our_boxes_are_recorded_those_of_others_ignored(name: str) ->
     record = wake(cloud, name)
     assert record["action"] == "recorded"
     assert record["reason"] == f"{name.split('-')[0]} i-0aaaaaaaaaaaaaaa1"
-    writes = ["put_state"] if name == "interruption-warning" else []
-    assert cloud.calls == [*["parameters", "group"] * 2, *writes]
+    reads = ["parameters", "instances", "parameters", "instances", "alarm", "group"]
+    assert cloud.calls == [*reads, "put_state"]
 
 
 @pytest.mark.parametrize("name", ["terminate-successful", "refresh-succeeded", "refresh-failed", "refresh-cancelled"])
 def test_group_events_outside_a_rearm_are_recorded(name: str) -> None:
     cloud = StillCloud()
     assert wake(cloud, name)["action"] == "recorded"
-    assert cloud.calls == ["parameters"]
+    gone = ["group", "target_health", "stack_in_progress"]  # nothing may serve now
+    assert cloud.calls == ["parameters", "alarm", *(gone if name == "terminate-successful" else [])]
 
 
 def test_launch_that_serves_is_remembered_once() -> None:
     cloud = StillCloud(state=State(Mode.ARMED).dumps())
     assert wake(cloud, "launch-successful", now=NOW)["action"] == "recorded"
-    assert cloud.calls == ["parameters", "put_state"]
+    assert cloud.calls == ["parameters", "alarm", "put_state"]
     wake(cloud, "launch-successful")
-    assert cloud.calls == ["parameters", "put_state", "parameters"]
+    assert cloud.calls == ["parameters", "alarm", "put_state", "parameters", "alarm"]
 
 
 def test_unknown_event_is_ignored_with_its_reason_and_without_a_read() -> None:
@@ -279,6 +283,7 @@ def test_arm_begins_the_count_anew_before_the_loop_is_stopped() -> None:
 
 
 def notice(cloud: StillCloud, box: str) -> str:
+    cloud.known.setdefault(box, Instance(ago(200), True, None))
     payload = event("interruption-warning")
     payload["detail"]["instance-id"] = box
     action: str = wake(cloud, payload)["action"]
@@ -314,19 +319,22 @@ def test_notice_told_twice_writes_once() -> None:
     assert cloud.calls.count("put_state") == before == 1
 
 
-def test_last_twenty_notices_are_remembered() -> None:
+def test_notices_are_remembered_for_as_long_as_the_group_lists_their_boxes() -> None:
     cloud = StillCloud()
-    for number in range(22):
+    for number in range(44):
         cloud.put_box(f"i-{number:02}", age=200)
         notice(cloud, f"i-{number:02}")
-    assert cloud.parsed.evidence.noticed == tuple(f"i-{number:02}" for number in range(2, 22))
+    assert len(cloud.parsed.evidence.noticed) == 44
+    cloud.live_group = replace(cloud.live_group, boxes=cloud.live_group.boxes[-2:])
+    notice(cloud, "i-0gone")
+    assert cloud.parsed.evidence.noticed == ("i-42", "i-43", "i-0gone")
 
 
 def test_recommendation_is_no_notice() -> None:
     cloud = StillCloud()
     cloud.put_box(age=200)
     wake(cloud, "rebalance-recommendation")
-    assert "put_state" not in cloud.calls
+    assert cloud.parsed.evidence.noticed == ()
 
 
 @pytest.mark.parametrize("way", ["failover", "re-armed"])

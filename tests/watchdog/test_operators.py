@@ -143,14 +143,14 @@ def test_absent_state_stops_everything_but_an_operator(name: str) -> None:
 def test_operator_begins_a_new_state_where_there_is_none(command: str, mode: Mode) -> None:
     cloud = StillCloud(state=None)
     wake(cloud, command)
-    assert cloud.parsed == State(mode, since=NOW)
+    assert cloud.parsed == State(mode, since=NOW, on_demand_since=NOW)
     assert cloud.lever == "100"
 
 
 def test_pin_writes_the_first_state_of_a_fleet_whose_levers_are_up_already() -> None:
     cloud = StillCloud(state=None, lever="100", live_group=replace(EMPTY, on_demand_percentage=100))
     assert wake(cloud, "pin")["action"] == "pinned"
-    assert cloud.parsed == State(Mode.PINNED, since=NOW)
+    assert cloud.parsed == State(Mode.PINNED, since=NOW, on_demand_since=NOW)
 
 
 def test_arm_leaves_launch_alone_where_it_is_not_suspended() -> None:
@@ -216,7 +216,8 @@ def test_arm_on_spot_says_only_what_it_did() -> None:
 @pytest.mark.parametrize("mode", Mode)
 def test_resume_lets_the_group_launch_and_leaves_mode_history_and_cooldown_alone(mode: Mode) -> None:
     cloud = StillCloud.on_demand(streak=1, scored_at=ago(60), abandoned=(("i-0x", ago(70)),))
-    cloud.set_state(replace(cloud.parsed, mode=mode))
+    state = replace(cloud.parsed, mode=mode, on_demand_since=None if mode is Mode.ARMED else ago(9000))
+    cloud.set_state(state)
     before = cloud.parsed
     cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
     record = wake(cloud, "resume")

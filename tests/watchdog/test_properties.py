@@ -20,7 +20,7 @@ from fleet.events import Event
 from fleet.settings import Policy
 from lambdas.watchdog.cloud import BusyError, CloudError, DeniedError, RefreshActiveError, ThrottledError
 from lambdas.watchdog.handler import run
-from lambdas.watchdog.mail import TEXTS
+from lambdas.watchdog.mail import compose
 from lambdas.watchdog.state import LIMIT_BYTES, OWED_MAILS, Kind, Mode, State, loads
 from tests.watchdog.still_cloud import SETTINGS
 
@@ -178,10 +178,12 @@ class Fleet(RuleBasedStateMachine):
             )
             assert waited or self.policy == "bridge", "re-armed inside the cooldown"
             return
-        self.began[f"[llm] {TEXTS[kind].subject}", f"{state.unfinished.at:%Y-%m-%d %H:%M:%S} UTC"] += 1
+        if state.unfinished in state.owed:
+            subject, _ = compose(state.unfinished, self.settings)
+            self.began[subject, f"{state.unfinished.at:%Y-%m-%d %H:%M:%S} UTC"] += 1
         if kind in {Kind.FAILOVER, Kind.FELL_BACK}:
             self.cooling_from = self.now
-        if kind is Kind.ARMED:
+        if kind is Kind.ARMED or (kind is Kind.TURNED and state.cooldown_from is None):
             self.cooling_from = None
 
     # --- invocations ------------------------------------------------------------------------------------------
@@ -206,7 +208,7 @@ class Fleet(RuleBasedStateMachine):
         if self.command != "scan" and not self.disturbed:
             before = (self.cloud.parameters(), self.mails.copy())
             run(payload, cloud=self.cloud, settings=self.settings, now=now)
-            assert (self.cloud.parameters(), self.mails) == before, "a redelivered event changed something"
+            assert (self.cloud.parameters(), self.mails) == before, f"a redelivered event changed something: {payload}"
         return record
 
     def _faults_left(self) -> dict[str, int]:

@@ -31,8 +31,8 @@ def test_quiet_scan_while_spot_armed_changes_nothing() -> None:
     record = wake(cloud, "scan")
     assert (record["action"], record["reason"]) == ("nothing", "spot-armed; nothing to do")
     assert "detail" not in record
-    reads = ["parameters", "alarm", "group", "instances", "target_health", "stack_in_progress", "refreshes"]
-    assert cloud.calls == reads
+    reads = ["parameters", "alarm", "group", "instances", "target_health", "stack_in_progress"]
+    assert cloud.calls == [*reads, "dark_minutes 20:35-00:25", "refreshes"]
 
 
 @pytest.mark.parametrize("mode", list(Mode))
@@ -322,11 +322,12 @@ def test_cooldown_after_a_failed_rearm_says_so() -> None:
     assert wake(cloud, "scan")["reason"] == "100 s since the re-arm fell back, cooldown 10800 s"
 
 
-def test_cooldown_is_the_specified_policys_alone() -> None:
+@pytest.mark.parametrize("policy", ["alarm", "bridge"])
+def test_return_that_ran_out_of_time_waits_for_the_cooldown_under_both_policies(policy: Any) -> None:
     cloud = StillCloud.on_demand(cooldown_from=ago(100))
-    cloud.settings = replace(cloud.settings, policy="bridge")
+    cloud.settings = replace(cloud.settings, policy=policy)
     cloud.scored = GOOD
-    assert wake(cloud, "scan")["reason"].startswith("spot calm for ")
+    assert wake(cloud, "scan")["reason"] == "100 s since the re-arm fell back, cooldown 10800 s"
 
 
 def test_day_whose_on_demand_hours_are_spent_goes_to_spot_with_nothing_counted() -> None:

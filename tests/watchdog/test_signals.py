@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lambdas.watchdog.signals import Signal, Wake, parse
-from tests.watchdog.still_cloud import EVENTS, event
+from tests.watchdog.still_cloud import EVENTS, NOW, event, group_event
 
 BOX = "i-0aaaaaaaaaaaaaaa1"
 WAKES = {
+    "alarm-action": Wake.IGNORED,
     "alarm-lit": Wake.ALARM_LIT,
     "alarm-ok": Wake.ALARM_OK,
     "alarm-insufficient-data": Wake.IGNORED,
@@ -44,25 +45,58 @@ def test_real_payload_becomes_its_signal(name: str, wake: Wake) -> None:
     assert parse(event(name), "llm").wake is wake
 
 
-def test_failed_launch_tells_when_it_began_and_whether_its_box_gave_up() -> None:
+def test_failed_launch_tells_when_it_began_and_whether_it_got_a_box() -> None:
     abandoned = parse(event("launch-abandoned"), "llm")
-    assert (abandoned.box, abandoned.abandoned) == (BOX, True)
+    assert (abandoned.box, abandoned.refused) == (BOX, False)
     assert abandoned.at == datetime(2026, 7, 22, 0, 41, 3, tzinfo=UTC)
     assert abandoned.began == datetime(2026, 7, 22, 0, 35, 49, 911000, tzinfo=UTC)
     refused = parse(event("launch-no-capacity"), "llm")
-    assert (refused.box, refused.abandoned) == ("", False)
+    assert (refused.box, refused.refused) == ("", True)
     assert refused.detail.startswith("Could not launch Spot Instances.")
 
 
-@pytest.mark.parametrize("missing", ["box", "word", "failure"])
-def test_abandoned_is_a_failed_launch_of_a_named_box_in_so_many_words(missing: str) -> None:
-    signal = Signal(
-        Wake.LAUNCHED if missing == "failure" else Wake.LAUNCH_FAILED,
-        detail="" if missing == "word" else "was ABANDONED",
-        box="" if missing == "box" else BOX,
-    )
-    assert not signal.abandoned
-    assert Signal(Wake.LAUNCH_FAILED, detail="was ABANDONED", box=BOX).abandoned
+@pytest.mark.parametrize(
+    ("box", "words", "refused"),
+    [
+        ("", "Could not launch Spot Instances. UnfulfillableCapacity", True),
+        ("", "anything", True),
+        (BOX, "Termination Reason: Server.InsufficientInstanceCapacity", True),
+        (BOX, "Termination Reason: Client.InternalError: Client error on launch", False),
+        (BOX, "was abandoned: Lifecycle Action Completed with ABANDON Result", False),
+        (BOX, "anything", False),
+    ],
+)
+def test_launch_that_names_a_box_got_one_unless_the_market_or_the_account_refused_it(
+    box: str, words: str, refused: bool
+) -> None:
+    assert Signal(Wake.LAUNCH_FAILED, detail=words, box=box).refused is refused
+    assert not Signal(Wake.LAUNCHED, detail=words, box=box).refused
+
+
+def test_code_that_stands_last_comes_first_and_is_not_cut_off() -> None:
+    words = "Instance became unhealthy while waiting for instance to be in InService state. " + "x" * 300
+    payload = group_event("launch-abandoned", at=NOW)
+    for code in ("Client.InternalError", "Client.SomethingNew"):
+        payload["detail"]["StatusMessage"] = f"{words} Termination Reason: {code}"
+        assert parse(payload, "llm").detail.startswith(f"{code}: Instance became unhealthy")
+    payload["detail"]["StatusMessage"] = words
+    assert parse(payload, "llm").detail == words[:200]
+
+
+@pytest.mark.parametrize("key", ["EC2InstanceId", "instance-id"])
+@pytest.mark.parametrize("box", [7, ["i-1"], {"i-1": 1}, True, "i-", "x", "i-1\n", "i-" + "0" * 31, "i-1 i-2"])
+def test_instance_id_that_is_none_is_refused_by_name(key: str, box: object) -> None:
+    payload = event("launch-abandoned" if key == "EC2InstanceId" else "interruption-warning")
+    payload["detail"][key] = box
+    refused = parse(payload, "llm")
+    assert refused.wake is Wake.IGNORED
+    assert "is no instance id" in refused.detail
+
+
+def test_alarm_that_calls_the_function_itself_is_called_what_it_is() -> None:
+    ignored = parse(event("alarm-action"), "llm")
+    assert ignored.wake is Wake.IGNORED
+    assert ignored.detail == "a CloudWatch alarm's own call of the function: the rule on its state changes wakes it"
 
 
 def test_operators_words_are_one_printable_line_of_bounded_length() -> None:

@@ -1,5 +1,6 @@
 """The state: whatever happened it fits one parameter and reads back as it was written."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,7 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lambdas.watchdog.state import LIMIT_BYTES, OWED_MAILS, Evidence, Kind, Mode, State, StateError, Transition, loads
+from lambdas.watchdog.daily import REMEMBERED_IDS
+from lambdas.watchdog.state import (
+    LIMIT_BYTES,
+    OWED_MAILS,
+    SHORT_WHY_BYTES,
+    SILENT,
+    Evidence,
+    Kind,
+    Mode,
+    State,
+    StateError,
+    Transition,
+    loads,
+)
 
 AT = datetime(2026, 7, 22, 0, 35, 43, tzinfo=UTC)
 times = st.datetimes(datetime(2020, 1, 1), datetime(2090, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 zone below
@@ -51,18 +65,45 @@ def test_state_always_fits_and_always_parses(state: State) -> None:
     assert loads(text) == state
 
 
-def test_largest_state_fits() -> None:
+def largest(noticed: int) -> State:
+    """Everything that settings allow at once, with that many notices."""
     boxes = tuple(f"i-{n:017x}" for n in range(20))
-    seen = Evidence(AT, boxes, 86400, ("use2-az1",) * 6, 86400, boxes[0], AT, 100)
+    seen = Evidence(
+        AT, tuple(f"i-{n:017x}" for n in range(noticed)), 86400, ("use2-az1",) * 6, 86400, boxes[0], AT, 100
+    )
     full = State(
-        Mode.FAILOVER, AT, (AT,) * 41, AT, 10, AT, AT, "00000000-0000-0000-0000-000000000000", AT,
-        tuple((box, AT) for box in boxes), AT, seen, AT, 86400, AT, AT, 99,
+        Mode.FAILOVER, since=AT, failovers=(AT,) * 41, cooldown_from=AT, streak=10, scored_at=AT, rearm_from=AT,
+        trial=True, blocked="permission", on_demand_since=AT, reminders=999, replaced_on="2026-07-22", replaced=9999,
+        recommended=("0a1b2c3d",) * REMEMBERED_IDS, refresh_id="00000000-0000-0000-0000-000000000000", launched_at=AT,
+        abandoned=tuple((box, AT) for box in boxes[:20]), dry_at=AT, refused=("on-demand permission",) * 4,
+        evidence=seen, turns=99, metered_at=AT, metered_seconds=86400,
+        repair_waits_since=AT, suspended_at=AT, resumed=99,
     )  # fmt: skip
     for _ in range(20):
-        full = full.begin(Kind.LIMITED, AT, '"' * 1000)  # what JSON escapes doubles
-    assert len(full.owed) == OWED_MAILS
-    assert len(full.dumps().encode()) <= LIMIT_BYTES
-    assert loads(full.dumps()) == full
+        full = full.begin(Kind.LIMITED, AT, 'VcpuLimitExceeded: "' + "x" * 1000)  # what JSON escapes doubles
+    return full
+
+
+def test_largest_state_fits_and_loses_first_the_ends_of_mailed_reasons_then_the_oldest_notices() -> None:
+    full = largest(noticed=88)  # forty boxes at twice their number
+    kept = loads(full.dumps())
+    assert len(full.dumps().encode()) <= LIMIT_BYTES < len(full._text().encode())
+    assert len(kept.owed) == OWED_MAILS
+    assert {mail.why for mail in kept.owed} == {("VcpuLimitExceeded: '" + "x" * 100)[:SHORT_WHY_BYTES]}
+    assert kept.unfinished == full.unfinished
+    left = len(kept.evidence.noticed)
+    assert kept.evidence.noticed == full.evidence.noticed[-left:]
+    assert replace(kept, owed=full.owed, evidence=full.evidence) == full  # nothing else is lost
+    longer = replace(kept, evidence=replace(kept.evidence, noticed=full.evidence.noticed[-left - 1 :]))
+    assert len(longer._text().encode()) > LIMIT_BYTES  # and no more than must be
+
+
+def test_state_that_fits_loses_nothing_and_one_that_nearly_does_no_notice() -> None:
+    small = replace(largest(noticed=0), failovers=(), abandoned=(), recommended=())
+    assert loads(small.dumps()) == small
+    owed = replace(small, failovers=(AT,) * 41, abandoned=tuple((f"i-{n:017x}", AT) for n in range(16)))
+    notices = replace(owed.evidence, noticed=("i-0a", "i-0b"))
+    assert loads(replace(owed, evidence=notices).dumps()).evidence == notices
 
 
 def test_first_state_that_the_deploy_writes_is_read() -> None:
@@ -116,9 +157,9 @@ def test_reason_holds_nothing_that_json_would_double() -> None:
     assert state.unfinished == Transition(Kind.REPAIRED, AT, "a 'b' /c")
 
 
-def test_every_transition_owes_its_mail_but_the_rearm_which_mails_at_its_end() -> None:
+def test_every_transition_owes_its_mail_but_the_silent_ones() -> None:
     for kind in Kind:
-        assert bool(State(Mode.ARMED).begin(kind, AT, "why").owed) is (kind is not Kind.REARM)
+        assert bool(State(Mode.ARMED).begin(kind, AT, "why").owed) is (kind not in SILENT)
 
 
 def test_oldest_mail_is_dropped_when_too_many_are_owed() -> None:

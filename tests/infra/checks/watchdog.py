@@ -147,6 +147,7 @@ def watchdog_has_one_grant_per_call(t: Templates, s: Settings) -> None:
             f"arn:aws:cloudformation:{ACCOUNT}:stack/{s.fleet_name}-group/*",
             NO_CONDITION,
         ),
+        ("cloudwatch:GetMetricStatistics", "*", NO_CONDITION),
         ("cloudwatch:DescribeAlarms", f"arn:aws:cloudwatch:{ACCOUNT}:alarm:*", NO_CONDITION),
         ("ec2:DescribeAvailabilityZones", "*", NO_CONDITION),
         ("ec2:DescribeInstances", "*", NO_CONDITION),

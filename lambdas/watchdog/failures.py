@@ -1,0 +1,136 @@
+"""The table of launch failures, by code: what each means for the policy, what its mail says and what mends it.
+
+Read off AWS's own words: a group's status message, or an instance's state reason. What has a headline is mailed under
+it, and has its row in docs/runbook/mail-launch-refused.md.
+Codes: EC2 Auto Scaling User Guide, "Troubleshoot issues in Amazon EC2 Auto Scaling"; EC2 API Reference, "Error codes"
+and "StateReason".
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from fleet import names
+from fleet.settings import Settings
+from lambdas.watchdog.cloud import Instance
+from lambdas.watchdog.world import boot_budget_seconds
+
+CODE_WITHIN = 100  # characters of a mailed reason, which is cut after 120 bytes
+ANY_CODE = re.compile(r"\b(?:Client|Server)\.[A-Za-z.]+|\b[A-Z][A-Za-z.]+(?= - )")  # a state reason; an error's own
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One class of failures."""
+
+    name: str
+    codes: tuple[str, ...]
+    headline: str = ""  # of the mail; empty: a failure that is no news
+    remedy: str = ""
+    lasting: bool = False  # time does not mend it: a return to spot that met it is not repeated on a good score
+    refuses: bool = False  # no box comes of it, whatever id it names
+    fails_boot: bool = False  # a box that ended of it has failed its boot
+
+
+RECLAIM = Failure("reclaim", ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"))
+# By a call: the box's own as it leaves, the group's, an operator's or ours. It says nothing of why.
+ENDED = Failure("ended", ("Client.UserInitiatedShutdown", "abandoned", "ABANDON"))
+CAPACITY = Failure(
+    "capacity",
+    (
+        "InsufficientInstanceCapacity", "InsufficientCapacity", "UnfulfillableCapacity", "InsufficientHostCapacity",
+        "capacity-not-available", "Unsupported",
+    ),
+    headline="no capacity",
+    remedy="Add a pool or a zone.",
+    refuses=True,
+)  # fmt: skip
+QUOTA = Failure(
+    "quota",
+    (
+        "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
+        "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded", "InsufficientFreeAddressesInSubnet",
+    ),
+    headline="a quota of the account is used up",
+    remedy="Raise the quota: fleetctl preflight says which, and by what command.",
+    lasting=True,
+    refuses=True,
+)  # fmt: skip
+PRICE = Failure(
+    "price",
+    ("SpotMaxPriceTooLow", "price-too-low"),
+    headline="the maximum price of spot is too low",
+    remedy="Take SpotMaxPrice off the group: the fleet sets none.",
+    lasting=True,
+    refuses=True,
+)
+PERMISSION = Failure(
+    "permission",
+    (
+        "UnauthorizedOperation", "AuthFailure", "AccessDenied", "not authorized", "OptInRequired",
+        "PendingVerification", "Invalid IAM Instance Profile", "Blocked",
+    ),
+    headline="a permission is missing",
+    remedy="fleetctl preflight names the grant; a changed policy of account or organization is the usual cause.",
+    lasting=True,
+    refuses=True,
+)  # fmt: skip
+IMAGE = Failure(
+    "image",
+    (
+        "InvalidAMIID", "InvalidSnapshot", "InvalidBlockDeviceMapping", "InvalidLaunchTemplate", "InvalidSubnetID",
+        "InvalidGroup", "InvalidSecurityGroup",
+    ),
+    headline="the launch template names what is not there",
+    remedy="Pin an image that exists (fleetctl pin-ami) and deploy; a deleted snapshot, subnet or group: deploy again.",
+    lasting=True,
+    fails_boot=True,
+)  # fmt: skip
+KEY = Failure(
+    "key",
+    ("Client.InternalError", "InvalidKMSKey", "KMSKey"),
+    headline="the disk's key cannot be used",
+    remedy="Grant the EBS key to the group's service-linked role (fleetctl preflight, line EBS key), or enable it.",
+    lasting=True,
+    fails_boot=True,
+)
+BOOT = Failure("boot", ("Client.InstanceInitiatedShutdown",), fails_boot=True)  # it powered itself off
+UNKNOWN = Failure(
+    "unknown",
+    (),
+    headline="a reason that the watchdog does not know",
+    remedy="fleetctl history --days 1 has the refusals in AWS's words.",
+    fails_boot=True,
+)
+TABLE = (RECLAIM, ENDED, CAPACITY, QUOTA, PRICE, PERMISSION, IMAGE, KEY, BOOT, UNKNOWN)
+
+
+def read(words: str) -> Failure:
+    """The class of a failure in AWS's words; the first row of the table that has a code in them."""
+    return next((row for row in TABLE if any(code in words for code in row.codes)), UNKNOWN)
+
+
+def with_code_first(words: str) -> str:
+    """The words, their code in front where a mail would cut it off: AWS puts it last as well."""
+    codes = [code for code in read(words).codes if code in words] or ANY_CODE.findall(words)
+    if not codes or any(code in words[:CODE_WITHIN] for code in codes):
+        return words
+    return f"{codes[0]}: {words}"
+
+
+def failed_boot(box: Instance | None, words: str, at: datetime, settings: Settings) -> str:
+    """How it is known that a box which ended at that time, before it served, failed in its boot; empty: it is not.
+
+    `words` are the group's. A reclaim, an end by somebody's call and the lack of an event are no evidence; the box's
+    own word, its budget used up and any other state reason are.
+    """
+    if box is not None and box.boot == names.BOOT_FAILED:
+        return f"the box says {names.TAG_BOOT}={names.BOOT_FAILED}"
+    reason = box.reason if box is not None else ""
+    told = reason if reason and read(reason) is not ENDED else words
+    why = read(told)
+    if why is RECLAIM:
+        return ""
+    if box is not None and (at - box.launched_at).total_seconds() >= boot_budget_seconds(box, settings):
+        return f"it did not serve in {(at - box.launched_at).total_seconds():.0f} s"
+    return told if why.fails_boot and (why is not UNKNOWN or told == reason) else ""

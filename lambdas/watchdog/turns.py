@@ -1,0 +1,100 @@
+"""Turns of a dark fleet, as pure as `policy`: nothing serves, the wanted kind is refused, and whichever sells is right.
+
+A failover that bought nothing begins them. The lever then turns from one kind to the other, each tried for longer than
+the one before, until a box serves. Such a turn says nothing of the spot market: neither cooldown nor valve counts it,
+nor the failover that it takes back, and only the refusals are mailed. A pinned fleet is left alone.
+"""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from fleet.settings import Settings
+from lambdas.watchdog.decision import Action, Decision, seconds, transition
+from lambdas.watchdog.signals import Signal, Wake
+from lambdas.watchdog.state import Kind, Mode, State
+from lambdas.watchdog.world import World, boot_budget_seconds
+
+LOOKS = {Wake.SCAN, Wake.PATIENCE, Wake.LAUNCHED, Wake.LAUNCH_FAILED, Wake.TERMINATED}
+LONGEST_SECONDS = 900  # one kind is tried: the group's own gaps have grown to ten minutes by then
+
+
+def learn(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> State:
+    """The state with since when the group has been empty and refused what the lever asks for.
+
+    A refusal says so, and a scan sees it where the event was lost: a group that sells launches seconds after a flip.
+    """
+    if state.mode is not Mode.FAILOVER or state.rearm_from or world.group is None:
+        return state
+    seen = state.evidence
+    if not _empty(world, state) or world.percentage != state.expected_lever:
+        seen = replace(seen, drought_at=None)
+    elif seen.drought_at is None and signal.refused and signal.began and _after(state, signal.began):
+        seen = replace(seen, drought_at=signal.began)
+    elif seen.drought_at is None and signal.wake is Wake.SCAN and _settled(state, settings, now):
+        seen = replace(seen, drought_at=now)
+    return replace(state, evidence=seen)
+
+
+def step(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
+    """The next turn, the wait for it, or the end of the turns; None: the fleet is not dark for want of supply."""
+    if signal.wake not in LOOKS or state.mode is not Mode.FAILOVER or state.rearm_from or world.group is None:
+        return None
+    if state.turns and (found := _found(world, state, now)):
+        return found
+    tried = _tried(world, state, settings)
+    if tried is None or "Launch" in world.group.suspended:
+        return None
+    since, wait, what = tried
+    wanted, other = ("on-demand", "spot") if state.expected_lever else ("spot", "on-demand")
+    elapsed = seconds(now - since)
+    numbers = f"nothing serves and {wanted} {what} for {elapsed} s, {other} is tried after {wait} s"
+    if elapsed < wait:
+        due = since + timedelta(seconds=wait) if settings.policy == "bridge" else None
+        return Decision(Action.WAITING, numbers, state=state, wake_at=due)
+    if world.deploying and not world.capped(settings, now):
+        return Decision(Action.SKIPPED, f"no turn: a deploy is in progress; {numbers}", state=state)
+    if other == "on-demand" and (spent := state.on_demand_spent(settings, now)):
+        return Decision(Action.SKIPPED, f"no turn: {spent}; {numbers}", state=state)
+    new = replace(state, since=now, turns=state.turns + 1, evidence=replace(state.evidence, drought_at=None))
+    if state.turns == 0:
+        new = replace(new, failovers=tuple(at for at in new.failovers if at != state.since), cooldown_from=None)
+    return transition(new, Kind.TURNED, now, numbers)
+
+
+def _tried(world: World, state: State, settings: Settings) -> tuple[datetime, int, str] | None:
+    """Since when the kind that the lever asks for has been tried, for how long it is, and how it fares."""
+    wait = min(settings.bridge.patience_seconds << state.turns, LONGEST_SECONDS)
+    if state.evidence.drought_at:
+        return state.evidence.drought_at, wait, "has been refused"
+    if state.turns and state.since and world.alive:
+        boots = [boot_budget_seconds(box, settings) for box in world.instances.values()]
+        return state.since, wait + max([settings.boot.warm_budget_seconds, *boots]), "has come to nothing"
+    return None
+
+
+def _found(world: World, state: State, now: datetime) -> Decision | None:
+    """A box serves: the kind that it is of was the right one."""
+    spot, on_demand = ([box.id for box in boxes if box.id in world.healthy] for boxes in world.alive_by_purchase)
+    new = replace(state, turns=0, since=now)
+    if spot and state.expected_lever == 0:
+        why = f"spot box {spot[0]} serves, on-demand was refused"
+        return transition(replace(new, mode=Mode.ARMED, dry_at=None, refused=()), Kind.REARMED, now, why)
+    if on_demand and state.expected_lever == 0:
+        return transition(new, Kind.TURNED, now, f"on-demand box {on_demand[0]} serves")
+    if on_demand or spot:
+        return Decision(Action.RECORDED, f"{(on_demand or spot)[0]} serves", state=new)
+    return None
+
+
+def _after(state: State, began: datetime) -> bool:
+    """A launch from before the flip was of the other kind; event times are cut to seconds."""
+    return state.since is None or began > state.since
+
+
+def _settled(state: State, settings: Settings, now: datetime) -> bool:
+    return state.since is None or seconds(now - state.since) >= settings.bridge.patience_seconds
+
+
+def _empty(world: World, state: State) -> bool:
+    """Whether no box is there that could serve or is on its way."""
+    return all(box.id in state.evidence.noticed for box in world.alive)

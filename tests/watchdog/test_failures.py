@@ -1,0 +1,175 @@
+"""Launches and boots that fail, by AWS's own words: what counts as a failed boot, what is mailed, and how."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lambdas.watchdog import failures
+from lambdas.watchdog.cloud import Alarm, Instance
+from lambdas.watchdog.failures import TABLE, failed_boot, read
+from lambdas.watchdog.state import Kind, Mode, State
+from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
+from tests.watchdog.test_group_events import failed_over, notice
+
+PAGE = Path(__file__).parents[2] / "docs" / "runbook" / "mail-launch-refused.md"
+ABANDONED = "Lifecycle Action with token 2c4b was abandoned: Lifecycle Action Completed with ABANDON Result"
+REFUSALS = {  # as EC2 Auto Scaling words them
+    "capacity": "Could not launch {} Instances. InsufficientInstanceCapacity - There is no capacity in your zone.",
+    "quota": "Could not launch {} Instances. VcpuLimitExceeded - You have requested more vCPU capacity than your cap.",
+    "price": "Could not launch {} Instances. SpotMaxPriceTooLow - Your Spot request price of 0.01 is too low.",
+    "permission": "You are not authorized to use launch template: lt-0abc",
+    "image": "The image id '[ami-0abc]' does not exist. InvalidAMIID.NotFound - Launching EC2 instance failed.",
+    "key": "Could not launch {} Instances. InvalidKMSKey.InvalidState - The KMS key is disabled.",
+    "unknown": "Could not launch {} Instances. BrandNewError - Launching EC2 instance failed.",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), REFUSALS.items())
+def test_words_of_aws_are_read_by_their_code(name: str, words: str) -> None:
+    assert read(words).name == name
+
+
+def test_every_code_leads_to_its_own_row_and_every_mailed_row_has_its_headline_and_its_place_on_the_page() -> None:
+    for row in TABLE:
+        assert all(read(f"Reason: {code}: words") is row for code in row.codes)
+    mailed = [row for row in TABLE if row.headline]
+    page = PAGE.read_text(encoding="utf-8")
+    assert len(mailed) == 7
+    for row in mailed:
+        assert f"| {row.name} | {row.headline} |" in page
+        assert row.remedy
+
+
+# --- failed boots -----------------------------------------------------------------------------------------------
+
+
+def ended(age: float = 240, boot: str | None = "warm", reason: str = "") -> Instance:
+    return Instance(ago(age), True, boot, "shutting-down", reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("box", "words", "why"),
+    [
+        (ended(boot="failed"), ABANDONED, "the box says fleet:boot=failed"),
+        (ended(boot="failed", reason="Client.UserInitiatedShutdown"), ABANDONED, "the box says fleet:boot=failed"),
+        (ended(900), ABANDONED, "it did not serve in 900 s"),
+        (ended(899), ABANDONED, ""),
+        (ended(900, boot=None), ABANDONED, "it did not serve in 900 s"),
+        (ended(1500, boot="cold"), ABANDONED, "it did not serve in 1500 s"),
+        (ended(1499, boot="cold"), ABANDONED, ""),
+        (ended(reason="Client.InstanceInitiatedShutdown"), ABANDONED, "Client.InstanceInitiatedShutdown"),
+        (ended(reason="Server.InternalError"), ABANDONED, "Server.InternalError"),
+        (ended(reason="Client.InternalError"), ABANDONED, "Client.InternalError"),
+        (ended(), "Termination Reason: Client.InternalError", "Termination Reason: Client.InternalError"),
+        (ended(reason="Client.UserInitiatedShutdown"), "Client.InternalError: words", "Client.InternalError: words"),
+        (None, "Termination Reason: Client.InternalError", "Termination Reason: Client.InternalError"),
+        (ended(), ABANDONED, ""),
+        (ended(reason="Client.UserInitiatedShutdown"), ABANDONED, ""),
+        (ended(reason="Server.SpotInstanceTermination"), ABANDONED, ""),
+        (ended(2000, reason="Server.SpotInstanceTermination"), ABANDONED, ""),
+        (ended(reason="Server.InsufficientInstanceCapacity"), ABANDONED, ""),
+        (ended(), "a reason of AWS's that nobody knows", ""),
+        (None, ABANDONED, ""),
+        (None, "a reason of AWS's that nobody knows", ""),
+    ],
+)
+def test_failed_boot_needs_evidence_of_the_boot(box: Instance | None, words: str, why: str) -> None:
+    assert failed_boot(box, words, NOW, SETTINGS) == why
+
+
+def told(cloud: StillCloud, number: int, words: str = ABANDONED) -> str:
+    payload = group_event("launch-abandoned", at=ago(500 - number), box=f"i-0{number}")
+    payload["detail"]["StatusMessage"] = words
+    action: str = wake(cloud, payload)["action"]
+    return action
+
+
+@pytest.mark.parametrize("listed", [True, False])
+@pytest.mark.parametrize("notices", [range(20), []])
+def test_reclaims_of_booting_boxes_never_suspend_launch(listed: bool, notices: Any) -> None:
+    """Whether or not the group still lists the box when its notice comes, and whether or not the notice comes."""
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(10)))
+    for number in range(20):
+        cloud.known[f"i-0{number}"] = replace(ended(150), state="running")
+        if listed:
+            cloud.put_box(f"i-0{number}", age=150, lifecycle="Terminating")
+        if number in notices:
+            assert notice(cloud, f"i-0{number}") == "recorded"
+    assert {told(cloud, number) for number in range(20)} == {"recorded"}
+    assert (cloud.parsed.abandoned, cloud.mails, "Launch" in cloud.live_group.suspended) == ((), [], False)
+
+
+def test_launches_cancelled_with_a_client_error_are_failed_boots_and_their_mail_says_what_mends_them() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(10)))
+    words = "Instance became unhealthy while waiting for instance to be in InService state. Termination Reason: "
+    for number in range(5):
+        cloud.known[f"i-0{number}"] = ended(20, None, "Client.InternalError")
+    told_so = [told(cloud, number, words + "Client.InternalError: Client error on launch") for number in range(5)]
+    assert told_so == ["recorded"] * 4 + ["boot-loop"]
+    [(subject, body)] = cloud.mails
+    assert subject == "[llm] boots keep failing, launching is suspended"
+    assert "Why: 5 boots running failed, the last: Client.InternalError\n" in body
+    assert f"What you may do: {failures.KEY.remedy} Read the boot log" in body
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------
+
+
+def refuse(cloud: StillCloud, words: str, at: float = 30) -> str:
+    payload = group_event("launch-no-capacity", at=ago(at), box="")
+    payload["detail"]["StatusMessage"] = words
+    action: str = wake(cloud, payload)["action"]
+    return action
+
+
+@pytest.mark.parametrize(("name", "words"), [item for item in REFUSALS.items() if item[0] != "capacity"])
+@pytest.mark.parametrize("purchase", ["Spot", "On-Demand"])
+def test_refusal_that_is_no_drought_is_mailed_once_under_its_own_headline(purchase: str, name: str, words: str) -> None:
+    cloud = failed_over() if purchase == "On-Demand" else StillCloud(live_alarm=Alarm("OK", ago(10)))
+    actions = [refuse(cloud, words.format(purchase), at) for at in (50, 40)]
+    assert actions == ["launch-refused", "recorded" if purchase == "Spot" else "waiting"]
+    [(subject, body)] = cloud.mails
+    row = next(row for row in TABLE if row.name == name)
+    assert subject == f"[llm] launches are refused: {row.headline}"
+    assert f"What you may do: {row.remedy}\n" in body
+    assert f"Why: {purchase.lower()}: " in body
+    assert "dry" not in body
+    assert cloud.parsed.expected_lever == (100 if purchase == "On-Demand" else 0)
+
+
+def test_each_refusal_is_mailed_of_each_kind_until_a_launch_reaches_service() -> None:
+    cloud = failed_over()
+    told_of = [REFUSALS["quota"], REFUSALS["capacity"], REFUSALS["image"]]
+    actions = [refuse(cloud, words, at) for at, words in zip((50, 40, 30), told_of, strict=True)]
+    assert actions == ["launch-refused", "on-demand-dry", "launch-refused"]
+    assert cloud.parsed.refused == ("on-demand quota", "on-demand capacity", "on-demand image")
+    wake(cloud, group_event("launch-successful", at=ago(20)))
+    assert cloud.parsed.refused == ()
+    assert refuse(cloud, REFUSALS["quota"], 10) == "launch-refused"
+
+
+def test_spot_that_is_dry_is_no_news() -> None:
+    assert refuse(StillCloud(), REFUSALS["capacity"].format("Spot")) == "recorded"
+
+
+def test_refusal_beside_a_full_group_is_no_news() -> None:
+    cloud = StillCloud()
+    cloud.put_box(age=3000, health="healthy")
+    assert refuse(cloud, REFUSALS["quota"]) == "recorded"
+
+
+def test_operators_words_are_not_read_for_codes() -> None:
+    cloud = StillCloud()
+    wake(cloud, {**event("pin"), "why": "VcpuLimitExceeded"})
+    assert "Raise the quota" not in cloud.mails[0][1]
+    assert cloud.parsed.mode is Mode.PINNED
+
+
+def test_mail_of_a_refusal_is_finished_without_touching_the_group() -> None:
+    cloud = failed_over()
+    cloud.set_state(cloud.parsed.begin(Kind.REFUSED, ago(5), "spot: VcpuLimitExceeded"))
+    wake(cloud, "alarm-ok")
+    assert not [call for call in cloud.calls if call.startswith(("put_lever", "flip"))]
+    assert isinstance(cloud.parsed, State)
