@@ -106,7 +106,8 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
         return memory, Action.REPLACE, wedged
     if wedged or not look.answers:
         return memory, Action.NOTHING, wedged
-    memory = replace(memory, shut_at=None)
+    if memory.shut_at is not None:
+        memory = replace(memory, shut_at=None)
     if look.gate_shut:
         return memory, Action.WARM, "the engine answers again"
     if memory.refused >= REFUSALS:
@@ -130,31 +131,32 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
 
 def _remember(box: Box, memory: Memory, look: Look) -> tuple[bool, Memory]:
     """Whether the GPU counts as idle because nobody can tell of it, and what this look adds."""
-    if look.answers:
-        memory = replace(memory, answered_at=look.at)
     waits = look.waiting or look.pending
-    if not waits or look.flowing or look.reading or look.gpu_busy is not None or memory.peers - look.peers:
-        memory = replace(memory, gpu_known_at=look.at)
-    unknown = look.at - memory.gpu_known_at >= box.gpu_unknown_seconds
+    known = not waits or look.flowing or look.reading or look.gpu_busy is not None or memory.peers - look.peers
+    gpu_known_at = look.at if known else memory.gpu_known_at
+    unknown = look.at - gpu_known_at >= box.gpu_unknown_seconds
     idles = waits and not look.reading and (look.gpu_busy is False or unknown)
-    if look.token is Asked.CAME:
-        memory = replace(memory, token_at=look.at, refused=0)
-    if look.token is Asked.CAME or not idles:
-        memory = replace(memory, moved_at=look.at, asked_at=look.at if look.pending else None, unloaded=False)
-    if look.active:
-        memory = replace(memory, active_at=look.at)
-    if Asked.REFUSED in (look.token, look.load):
-        memory = replace(memory, refused=memory.refused + 1)
-    if look.load in (Asked.BUSY, Asked.REFUSED):
-        memory = replace(memory, held="")
-    if Asked.BUSY in (look.token, look.load):
-        memory = replace(memory, busy_at=look.at)
+    came, refused = look.token is Asked.CAME, Asked.REFUSED in (look.token, look.load)
+    moved = came or not idles
     off = look.loaded is not None and (look.loaded.absent or look.loaded.differs)
-    if look.loaded is not None:
-        memory = replace(memory, off_looks=memory.off_looks + 1 if off else 0, in_vain=memory.in_vain if off else 0)
-    if look.load is Asked.CAME and off and not look.active:
-        memory = replace(memory, in_vain=memory.in_vain + 1)
-    return unknown, replace(memory, peers=look.peers)
+    said = look.loaded is not None
+    in_vain = memory.in_vain if off or not said else 0
+    return unknown, Memory(
+        answered_at=look.at if look.answers else memory.answered_at,
+        moved_at=look.at if moved else memory.moved_at,
+        active_at=look.at if look.active else memory.active_at,
+        gpu_known_at=gpu_known_at,
+        token_at=look.at if came else memory.token_at,
+        asked_at=(look.at if look.pending else None) if moved else memory.asked_at,
+        busy_at=look.at if Asked.BUSY in (look.token, look.load) else memory.busy_at,
+        shut_at=memory.shut_at,
+        off_looks=memory.off_looks + off if off or not said else 0,
+        refused=(0 if came else memory.refused) + refused,
+        in_vain=in_vain + (off and look.load is Asked.CAME and not look.active),
+        unloaded=memory.unloaded and not moved,
+        held="" if look.load in (Asked.BUSY, Asked.REFUSED) else memory.held,
+        peers=look.peers,
+    )
 
 
 def _ask(box: Box, memory: Memory, look: Look, waits: str) -> tuple[Action, str]:

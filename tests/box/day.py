@@ -4,6 +4,7 @@ The engine is the stand-in's own scheduler (`standins/scheduler.py`), with the t
 `/api/ps` as that tells it, connections as the kernel counts them, and whether GPU, processor and store are at work.
 """
 
+import heapq
 import itertools
 import math
 from collections import Counter
@@ -92,7 +93,7 @@ class Day:
         self._load_began = 0.0
         self._loaded_by: Request | None = None
         self._calls: list[Call] = []
-        self._due = [caller.first for caller in self.callers]
+        self._due = sorted((caller.first, number) for number, caller in enumerate(self.callers))
         self._peers = itertools.count(1)
         self._ours: dict[str, Call] = {}
         self._outcomes: dict[str, Asked] = {}
@@ -125,9 +126,11 @@ class Day:
 
     def _second(self) -> None:
         self.now += 1
-        for number, caller in enumerate(self.callers):
-            if self._due[number] <= self.now < caller.until:
-                self._due[number] = self.now + caller.every
+        while self._due and self._due[0][0] <= self.now:
+            _, number = heapq.heappop(self._due)
+            caller = self.callers[number]
+            if self.now < caller.until:
+                heapq.heappush(self._due, (self.now + caller.every, number))
                 for _ in range(caller.times):
                     self._call(caller)
         scheduler = self.scheduler
@@ -142,7 +145,8 @@ class Day:
             elif self.now - self._load_began >= LOAD_SECONDS:
                 scheduler.load_ended(self.now)
         for call in [*self._calls, *self._ours.values()]:
-            self._serve(call)
+            if not call.done:
+                self._serve(call)
         self._calls = [
             call for call in self._calls if not call.gone and not (call.done and self.now > call.sent_at + 60)
         ]
@@ -157,8 +161,6 @@ class Day:
     def _serve(self, call: Call) -> None:
         """A second of one request's life."""
         request, caller = call.request, call.caller
-        if call.done:
-            return None
         if self.now - call.began > caller.patience:
             self.scheduler.ended(request, self.now)
             call.done = call.gone = True
