@@ -134,6 +134,9 @@ bench-gateway: $(DEV) ## what the gateway adds to a direct call, beside LiteLLM'
 bench-receipts: $(DEV) ## 1,000 drawn lives, each exported, replayed and held against itself
 	@python -m tests.drills.lives
 
+bench-changes: $(DEV) ## seconds of every line of a user who changes port, zones and callers on a standing fleet
+	@python -m tests.e2e.bench_changes
+
 bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (an hour; ARGS=--resume goes on)
 	python -m fleet.drills.bounds $(ARGS)
 

@@ -88,7 +88,7 @@ def launch_grants(
     security_group_id: str,
     box_role: iam.Role,
 ) -> iam.ManagedPolicy:
-    """What a caller needs who changes the group's policy: AWS tries the launch in the caller's name (dry run).
+    """What a caller needs who changes the group's policy (aws-behaviours: flip-dry-runs-launch).
 
     A policy of this stack, so that it changes together with the pools and subnets that it names.
     """

@@ -98,7 +98,7 @@ class GroupStack(Room):
         s, vpc = self._settings, self._network.vpc
         target_group = elbv2.NetworkTargetGroup(
             self,
-            # One balancer at a time has a target group, and allow_public makes another balancer beside the first.
+            # aws-behaviours: target-group-one-balancer; allow_public makes another balancer beside the first.
             "PublicTargetGroup" if s.network.allow_public else "TargetGroup",
             vpc=vpc,
             port=s.port,
@@ -188,7 +188,7 @@ class GroupStack(Room):
 
     def _group(self) -> autoscaling.CfnAutoScalingGroup:
         s = self._settings
-        lever = cdk.CfnParameter(
+        lever = cdk.CfnParameter(  # aws-behaviours: lever-read-anew
             self,
             "Lever",
             type="AWS::SSM::Parameter::Value<String>",
@@ -219,7 +219,7 @@ class GroupStack(Room):
                 ),
             ),
             capacity_rebalance=True,
-            lifecycle_hook_specification_list=[
+            lifecycle_hook_specification_list=[  # aws-behaviours: hooks-before-first-box, hooks-follow
                 cfn.LifecycleHookSpecificationProperty(
                     lifecycle_hook_name=names.LAUNCH_HOOK,
                     lifecycle_transition="autoscaling:EC2_INSTANCE_LAUNCHING",
@@ -245,7 +245,7 @@ class GroupStack(Room):
         accept(group, "AwsSolutions-AS3", "Its events reach the watchdog by EventBridge, which mails what matters")
         accept(group, "AwsSolutions-EC26", "The rule trips over the lever's parameter; the disk is encrypted")
         group.cfn_options.update_policy = cdk.CfnUpdatePolicy(
-            auto_scaling_instance_refresh=cdk.CfnAutoScalingInstanceRefresh(
+            auto_scaling_instance_refresh=cdk.CfnAutoScalingInstanceRefresh(  # aws-behaviours: native-refresh
                 strategy="Rolling",
                 preferences=cdk.CfnAutoScalingInstanceRefreshPreferences(
                     min_healthy_percentage=MIN_HEALTHY_PERCENT,

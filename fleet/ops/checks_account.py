@@ -10,6 +10,7 @@ BOOTSTRAP_NEEDED = 6  # what the CDK's default synthesizer asks for; a test comp
 QUOTA_SPOT = "L-3819A6DF"  # "All G and VT Spot Instance Requests", vCPUs
 QUOTA_ON_DEMAND = "L-DB2E81BA"  # "Running On-Demand G and VT instances", vCPUs
 
+# aws-behaviours: new-account-concurrency
 # Reserving one execution must leave this many unreserved (Lambda's own rule); new accounts may have 10 in all.
 UNRESERVED_FLOOR = 100
 

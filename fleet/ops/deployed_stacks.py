@@ -74,6 +74,7 @@ def _observe(aws: Any, name: str, proposed: Template) -> Stack:
         deployed = aws.call("cloudformation", "GetTemplate", StackName=name, TemplateStage="Original")["TemplateBody"]
     except MissingError:
         return Stack(name, proposed)
+    # aws-behaviours: resolved-inputs, parameters-all-or-nothing
     # Those that a resource uses: CloudFormation resolves the CDK's bootstrap version too, which a reviewer may not
     # read, and GetParameters is refused as a whole.
     used = [key for key in proposed.get("Parameters", {}) if refers(proposed.get("Resources"), key)]

@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "aws-behaviours.md"
 ROW = re.compile(r"^\| `(?P<name>[a-z0-9-]+)` (?P<behaviour>.+?) \| (?P<relies>.+?) \| (?P<known>.+) \|$")
 KNOWN = re.compile(r"^(documented|measured|to be probed): .{10,}")
-NAMED = re.compile(r"aws-behaviours: ([a-z0-9-]+)")
+NAMED = re.compile(r"aws-behaviours: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,10 @@ def test_every_row_that_code_names_exists() -> None:
     code = [
         path for folder in ("assets", "fleet", "lambdas", "stacks", "tests") for path in (ROOT / folder).rglob("*.py")
     ]
-    named = {(path.name, name) for path in code for name in NAMED.findall(path.read_text(encoding="utf-8"))}
+    named = {
+        (path.name, name)
+        for path in code
+        for found in NAMED.findall(path.read_text(encoding="utf-8"))
+        for name in found.split(", ")
+    }
     assert {(path, name) for path, name in named if name not in names} == set()

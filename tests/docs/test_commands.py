@@ -47,6 +47,7 @@ MADE_ELSEWHERE = {
 NOT_MADE = {
     "bench-boot": "a measure",
     "bench-leave": "a measure",
+    "bench-changes": "a measure",
     "bench-drills": "a measure",
     "bench-policy": "a measure of an hour",
     "bench-receipts": "a measure",

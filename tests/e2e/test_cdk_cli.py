@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from fleet import embedded, names, validation
-from fleet.cdk_cli import Cdk, CdkError
+from fleet.cdk_cli import Cdk, CdkError, with_settings
 from fleet.embedded import inventory
 from fleet.embedded.deployed import Deployed
 from fleet.ops.review import MARKER
@@ -175,6 +175,28 @@ def test_diff_in_change_set_mode_sees_the_lever_move(world: World) -> None:
     assert change_set("still") == []
     flip(world.fleet, 100)
     assert change_set("moved") == ["AWS::AutoScaling::AutoScalingGroup"]
+
+
+def test_a_change_of_every_class_deploys_on_the_standing_fleet_and_leaves_no_difference(
+    world: World, tmp_path: Path
+) -> None:
+    """Front door, zones, callers, boxes and function at once; tests/infra/test_standing_fleet.py has each setting."""
+    before = world.fleet.settings
+    changed = {
+        "port": 12000,
+        "zones": list(before.zones[:-1]),
+        "network": {"callers": ["10.9.0.0/16"], "allow_public": True},
+        "boot": {"hook_heartbeat_seconds": 1801},
+        "watchdog": {"alarm_minutes": 13},
+    }
+    app = with_settings(tmp_path / "app", changed, world.checkout / "cdk.json")
+    world.cdk.synth(tmp_path / "cdk.out", app_dir=app)
+    world.cdk.deploy(tmp_path / "cdk.out", GROUP_STACK)
+    assert "There were no differences" in world.cdk.diff(tmp_path / "cdk.out", GROUP_STACK)
+    (target_group,) = world.fleet.aws.client("elbv2").describe_target_groups()["TargetGroups"]
+    assert world.fleet.group()["TargetGroupARNs"] == [target_group["TargetGroupArn"]]
+    assert target_group["Port"] == 12000
+    assert len(world.fleet.boxes()) == 1
 
 
 def test_destroy_leaves_what_is_kept_on_purpose_and_nothing_else(world: World) -> None:
