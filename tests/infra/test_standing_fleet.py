@@ -79,8 +79,9 @@ TAKEN: dict[str, Raw] = {
         "drain": {
             "budget_seconds": 104,
             "safety_margin_seconds": 16,
+            "planned_seconds": 601,
             "deregistration_delay_seconds": 121,
-            "termination_hook_seconds": 151,
+            "termination_hook_seconds": 961,
         },
         "model": {
             "name": "other-model:8b",
