@@ -10,15 +10,17 @@ EQUIVALENT: dict[str, str] = {
     "policy._decide: assert_never(signal.wake)  ->  pass": "unreachable; it is there for the type checker",
     "policy._launched: signal.at or now  ->  signal.at": TYPE_CHECKER + "an event has its time",
     "policy._launch_failed: signal.at or now  ->  signal.at": TYPE_CHECKER + "an event has its time",
-    "policy._launch_failed: signal.began and (state.since is None or signal.began > state.since)  ->  "
+    "policy._refused: signal.began and (state.since is None or signal.began > state.since)  ->  "
     "state.since is None or signal.began > state.since": TYPE_CHECKER + "a launch that failed was begun",
     "rearm._before_scores: 3600  ->  3599": "no window that settings allow (1 to 168 h) has another number of hours",
+    "turns._tried: state.turns and state.since and world.alive  ->  state.turns and world.alive": (
+        TYPE_CHECKER + "a turn has its time"
+    ),
     "bridge.learn: signal.began or now  ->  signal.began": TYPE_CHECKER + "a launch that failed was begun",
     "act.act: state and decision.action is Action.REFRESH  ->  decision.action is Action.REFRESH": (
         TYPE_CHECKER + "a roll is decided on a state"
     ),
     "observe.Need: 0  ->  1": "nothing needed is then a bit of its own, which nobody looks for",
-    "observe._needs: Wake.IGNORED | Wake.PATIENCE  ->  Wake.PATIENCE": "nothing is observed for an ignored signal",
     "observe._needs: assert_never(signal.wake)  ->  pass": "unreachable; it is there for the type checker",
     "world.World.busy: None  ->  True": "neither is the id of a refresh",
     "world.World.capped: None  ->  True": TYPE_CHECKER + "what is lit exists",

@@ -219,6 +219,23 @@ def test_on_demand_box_that_serves_while_spot_is_tried_turns_the_lever_back() ->
     assert (cloud.parsed.turns, flips(cloud), cloud.mails) == (0, ["flip 100"], [])
 
 
+@pytest.mark.parametrize(("boot", "wait"), [("warm", 1160), ("cold", 1760), (None, 1160)])
+def test_kind_whose_boxes_come_to_nothing_is_left_after_its_wait_and_a_boot(boot: str | None, wait: int) -> None:
+    for since, action in ((wait - 1, "waiting"), (wait, "turned")):
+        cloud = dark(since=since, turns=1)
+        cloud.put_box("i-0spot", age=60, lifecycle="Pending:Wait", boot=boot)
+        record = wake(cloud, event("scan"))
+        assert record["action"] == action
+        assert record["reason"] == (
+            f"nothing serves and spot has come to nothing for {since} s, on-demand is tried after {wait} s"
+        )
+
+
+def test_empty_group_waits_for_its_first_refusal_to_be_seen() -> None:
+    cloud = dark(since=5000, turns=1)
+    assert wake(cloud, {"command": "patience"})["action"] == "nothing"
+
+
 def test_box_that_does_not_answer_yet_ends_no_turns() -> None:
     cloud = dark(turns=1)
     cloud.put_box("i-0spot", age=400, lifecycle="Pending:Wait", health="initial")
