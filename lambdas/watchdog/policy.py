@@ -114,7 +114,7 @@ def _ending_held(
         after = after.with_notice(box, {member.id for member in world.seen_group.boxes})
     words = f"ends {', '.join(ends)}: held by the launch hook, and for nothing"
     detail = "; ".join(filter(None, [decision.detail, words]))
-    return replace(decision, end_boxes=ends, detail=detail, state=after if hung else decision.state)
+    return replace(decision, end_boxes=ends, detail=detail, state=after)
 
 
 # --- failover ---------------------------------------------------------------------------------------------------

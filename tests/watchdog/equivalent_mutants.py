@@ -12,6 +12,9 @@ EQUIVALENT: dict[str, str] = {
     "policy._launch_failed: signal.at or now  ->  signal.at": TYPE_CHECKER + "an event has its time",
     "policy._refused: signal.began and (state.since is None or signal.began > state.since)  ->  "
     "state.since is None or signal.began > state.since": TYPE_CHECKER + "a launch that failed was begun",
+    "suspension.step: state.suspended_at and now < state.suspended_at + wait  ->  now < state.suspended_at + wait": (
+        TYPE_CHECKER + "`seen` has set it where AWS suspended"
+    ),
     "rearm._before_scores: 3600  ->  3599": "no window that settings allow (1 to 168 h) has another number of hours",
     "turns._tried: state.turns and state.since and world.alive  ->  state.turns and world.alive": (
         TYPE_CHECKER + "a turn has its time"

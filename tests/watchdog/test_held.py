@@ -209,3 +209,20 @@ def test_every_end_that_ec2_tells_first_wakes() -> None:
         payload = event("box-ended")
         payload["detail"]["state"] = state
         assert wake(cloud, payload)["action"] == action
+
+
+def test_hung_box_is_ended_where_a_flip_is_finished_after_the_alarm_went_out() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(60)))
+    cloud.put_box(age=2000, lifecycle="Pending:Wait")
+    cloud.set_state(State(Mode.PINNED, launched_at=ago(86400)).begin(Kind.PINNED, ago(60), "half done"))
+    wake(cloud, "alarm-ok")
+    assert f"abandon {BOX}" in cloud.calls
+
+
+def test_what_is_ended_stands_beside_what_else_is_to_be_said() -> None:
+    cloud = StillCloud.on_demand()
+    cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED))
+    cloud.lever = "0"
+    cloud.put_box(age=240, lifecycle="Pending:Wait", spot=False, state="terminated")
+    said = "parameter 0, group 100: on-demand-pinned expects 100"
+    assert wake(cloud, "scan")["detail"] == f"{said}; {ENDS}"

@@ -503,6 +503,13 @@ def test_while_something_serves_the_repair_waits_for_the_deploy_with_one_mail(li
     assert cloud.parsed.repair_waits_since is None
 
 
+def test_repair_that_nothing_holds_up_names_nothing() -> None:
+    cloud = undone(lit=1900, serves=False)
+    cloud.deploying, cloud.refreshed = False, (replace(DEPLOY_REFRESH, status="Successful"),)
+    record = wake(cloud, "scan")
+    assert (record["action"], record["reason"][-27:]) == ("repaired", "on-demand-failover expects 100"[-27:])
+
+
 def test_repair_that_a_deploy_brings_about_itself_ends_the_wait() -> None:
     cloud = undone(lit=None, serves=True)
     wake(cloud, "scan")

@@ -90,7 +90,7 @@ def test_what_somebody_else_suspended_is_mailed_once_and_left_alone() -> None:
         wake(cloud, "scan")
     assert set(cloud.live_group.suspended) == {"AZRebalance", "Launch", "Terminate"}
     assert subjects(cloud) == [SUBJECTS["others"]]
-    assert f"Why: Launch is suspended: {USER}; Terminate is suspended: no reason told" in cloud.mails[0][1]
+    assert f"Why: Launch is suspended: {USER}; Terminate is suspended: no reason told\n" in cloud.mails[0][1]
     assert cloud.parsed.suspended_at == NOW
 
 
