@@ -29,7 +29,6 @@ LABELS_AT_MOST = 12
 CLOSE_SECONDS = 2 * 3600  # a picture of less has room for explanations
 LONG_SECONDS = 3 * DAY_SECONDS  # one of more names what was done: why stands in the pictures of its spells
 NOTE_ROWS = 6
-PNG_COLORS = 48
 LATE = "it tells of the minutes before: callers are served again"
 MINOR_ACTS = ("skipped", "failed", "dry")
 TICKS = ["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M"]  # of a year's first month, a month's first day, midnight, ...
@@ -57,7 +56,7 @@ def save(story: Story, path: Path, *, title: str, start: float | None = None, en
         figure.savefig(path, dpi=110, metadata=metadata)
     if path.suffix == ".png":  # a third of the bytes: it stands inside a page
         with Image.open(path) as drawn:
-            drawn.convert("RGB").quantize(PNG_COLORS).save(path, optimize=True)
+            drawn.convert("RGB").quantize(method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
     return path
 
 
@@ -252,12 +251,12 @@ class _Lanes:
     def _extent(self, mark: Mark) -> tuple[float, float]:
         """Where a mark and its text begin and end, in seconds."""
         width = self._end - self._start
-        text = width * (0.018 + 0.0048 * len(_short(mark.text)))
+        text = width * (0.02 + 0.0054 * len(_short(mark.text)))
         return (mark.at - text, mark.at + 0.006 * width) if self._on_the_left(mark) else (mark.at, mark.at + text)
 
     def _on_the_left(self, mark: Mark) -> bool:
         """Late marks have their text on the left, or it would leave the picture."""
-        return mark.at + 0.0048 * len(_short(mark.text)) * (self._end - self._start) > self._end
+        return mark.at + 0.0054 * len(_short(mark.text)) * (self._end - self._start) > self._end
 
     def _note(self, axes: Axes, y: int, mark: Mark) -> None:
         left = self._on_the_left(mark)

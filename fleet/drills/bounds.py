@@ -86,7 +86,7 @@ def page(done: dict[Task, Outcome], days: float) -> str:
     """The tables of the docs."""
     all_compared = {case: compared(done, case, days) for case in CASES}
     lived = {case: found for case, found in all_compared.items() if found.seeds}
-    said = ", ".join(f"{case} {found.seeds}" for case, found in lived.items())
+    said = "; ".join(f"{case}: {found.seeds}" for case, found in lived.items())
     parts = [
         f"{days:g} days each, valve off, seeds from {matrix.FIRST_SEED} on, as many as stand behind each case: {said}. "
         f"{' '.join(f'{note}.' for note in behaviour_assumed())}",

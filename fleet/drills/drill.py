@@ -134,13 +134,13 @@ def behaviour_assumed(physics: Behaviour | None = None) -> tuple[str, ...]:
     boots, lag = physics.boots, physics.alarm.lag
     shortest, longest = (boots.launch_to_kernel[i] + boots.kernel_to_serving[i] * boots.factor for i in (0, 1))
     ahead, share = physics.recommendation_ahead, physics.recommendation_ahead_share
-    early = f"{share:.0%} of the losses are announced {ahead[0]:.0f} to {ahead[1]:.0f} s ahead (assumed, not measured)"
+    early = f"{share * 100:.0f} % of the losses are announced {ahead[0]:.0f} to {ahead[1]:.0f} s ahead"
     return (
         f"Boots take {shortest:.0f} to {longest:.0f} s from launch to the open gate, as measured"
         + ("" if boots.factor == 1 else f", times {boots.factor:g}"),
-        early if share else "No loss is announced ahead of its notice",
+        f"{early} (assumed, not measured)" if share else "No loss is announced ahead of its notice",
         f"The alarm is told {lag[0]:.0f} to {lag[1]:.0f} s late",
-        f"{physics.scores.wrong_share:.0%} of the answers of the placement score are wrong",
+        f"{physics.scores.wrong_share * 100:.0f} % of the answers of the placement score are wrong",
     )
 
 

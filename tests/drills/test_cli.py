@@ -86,9 +86,9 @@ def test_every_comparison_says_what_it_assumes_and_is_made_without_early_warning
     said, page = " ".join(done.output.split()), " ".join((tmp_path / "report.html").read_text().split())
     for text in (said, page):
         assert "Boots take 244 to 445 s" in text
-        assert "30% of the losses are announced 60 to 600 s ahead (assumed, not measured)" in text
+        assert "30 % of the losses are announced 60 to 600 s ahead (assumed, not measured)" in text
         assert "The alarm is told 184 to 540 s late" in text
-        assert "5% of the answers of the placement score are wrong" in text
+        assert "5 % of the answers of the placement score are wrong" in text
         assert "The same without early warnings" in text
 
 

@@ -226,6 +226,10 @@ def test_page_of_thresholds_is_of_the_policy_and_the_defaults_of_now() -> None:
     assert standing.first_market(job.run()) in page, "run `make thresholds`, then read the page again"
 
 
+def test_page_of_the_bridge_policy_is_of_the_policy_and_the_simulated_cloud_of_now() -> None:
+    assert bounds.checked_line() in bounds.PAGE.read_text(), "run `make bench-policy`, then read the page again"
+
+
 def test_a_threshold_that_makes_no_difference_is_not_said_to_lie_on_the_front() -> None:
     lines = (standing.DOCS / "thresholds.md").read_text().splitlines()
     rows = [line.split("|") for line in lines if line.startswith("| `")]
