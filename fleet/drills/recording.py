@@ -72,9 +72,10 @@ class Recording:
         """The launch that was made now, or failed; it is told once. None: nothing was tried now."""
         while self._attempts and seconds(self._attempts[0]) < now - 1e-6:
             self._attempts.pop(0)
-        if self._attempts and seconds(self._attempts[0]) <= now + 1e-6 and self._attempts[0].purchase == purchase:
-            return self._attempts.pop(0)
-        return None
+        while self._attempts and seconds(self._attempts[0]) <= now + 1e-6:
+            if (tried := self._attempts.pop(0)).purchase == purchase:
+                return tried
+        return None  # of another kind, where the lives have parted: never asked for again, or the group would not rest
 
     def serving_from(self, start: float) -> list[Happening]:
         """Boxes that served when the record begins; they are told once."""
