@@ -40,7 +40,10 @@ def document() -> dict[str, Any]:
 
 def encode(prompt: str) -> str:
     """The prompt as it travels; UserError for one that cannot."""
-    raw = prompt.encode()
+    try:
+        raw = prompt.encode()
+    except UnicodeEncodeError:
+        raise UserError("ask: the prompt is not UTF-8; allowed: 1 to 4096 bytes of text") from None
     if not raw.strip():
         raise UserError("ask: the prompt is empty; allowed: 1 to 4096 bytes of text")
     if len(raw) > MOST_PROMPT_BYTES:

@@ -28,7 +28,11 @@ def problems(path: Path, model: Model) -> Iterator[str]:
         if file.read(4) != MAGIC:
             yield "not a GGUF file; its first four bytes are GGUF"
             return
-        version = _number(file, "I")
+        try:
+            version = _number(file, "I")
+        except CutShortError:
+            yield "cut short: it ends inside its header"
+            return
         if version not in VERSIONS:
             kind = "a big-endian GGUF" if version >> 24 in VERSIONS else f"GGUF version {version}"
             yield f"{kind}; the engine reads versions {' and '.join(map(str, VERSIONS))}, little-endian"

@@ -13,6 +13,7 @@ from fleet.ask_document import ANSWER_SECONDS, encode
 from fleet.ops.aws import Aws
 from fleet.ops.errors import MissingError, OperatorError
 from fleet.ops.observe import target_health
+from fleet.outsiders import one_line
 
 POLL_SECONDS = 1.0
 
@@ -44,8 +45,7 @@ def ask(aws: Aws, fleet: str, prompt: str, *, wait_seconds: float = ANSWER_SECON
         result = _invocation(aws, command, box)
         status = result["Status"] if result else "Pending"
         if result and status == "Success":
-            said = json.loads(result["StandardOutputContent"])
-            return Answer(box, said["model"], said["answer"], said["seconds"])
+            return said(box, result["StandardOutputContent"])
         if result and status not in ("Pending", "InProgress", "Delayed"):
             reason = result.get("StandardErrorContent", "").strip().splitlines()
             raise OperatorError(
@@ -57,6 +57,18 @@ def ask(aws: Aws, fleet: str, prompt: str, *, wait_seconds: float = ANSWER_SECON
         f"ask: {box} has not answered within {wait_seconds:.0f} s",
         "one request runs at a time: a long one may be in front; `fleetctl status` shows the box",
     )
+
+
+def said(box: str, output: str) -> Answer:
+    """What the script on the box printed; the box is not trusted to have run it."""
+    try:
+        told = json.loads(output)
+        return Answer(box, str(told["model"]), str(told["answer"]), float(told["seconds"]))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        raise OperatorError(
+            f"ask: {box} answered what `fleetctl ask` does not: {one_line(output)}",
+            "ask again; if it stays so, end the box: its successor starts from the published files",
+        ) from None
 
 
 def serving_box(aws: Aws, fleet: str) -> str:

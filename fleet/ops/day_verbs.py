@@ -17,7 +17,7 @@ from fleet.ops import history, receipt, render
 from fleet.ops.aws import Aws
 from fleet.ops.context import EXIT_ATTENTION, Operator, folder, json_option, pass_operator
 from fleet.ops.gameday import scenario
-from fleet.terminal import say
+from fleet.terminal import Terminal, say
 
 
 @click.command("history")
@@ -63,7 +63,7 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
             )
         )
     else:
-        render.history(log, boxes, page, lines=sources.lines_skipped)
+        Terminal().print(render.history(log, boxes, page, lines=sources.lines_skipped))
 
 
 @click.command("game-day")

@@ -17,6 +17,7 @@ from fleet import names
 from fleet.events import Event
 from fleet.ops import observe
 from fleet.ops.aws import Aws
+from fleet.pools import POOLS
 from fleet.settings import Settings
 from lambdas.watchdog.mail import TEXTS
 from lambdas.watchdog.state import Kind
@@ -245,7 +246,8 @@ def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources)
     for box, life in boxes.items():
         if life.launched is None or (life.ended and life.ended < sources.since):
             continue
-        pool = settings.pool(life.pool)
+        known = life.pool in (*settings.pools, *POOLS)  # a type that no table has any more costs as the first pool
+        pool = settings.pool(life.pool if known else settings.pools[0])
         price = pool.spot_usd if life.purchase == "spot" else pool.on_demand_usd
         launched = max(life.launched, sources.since)  # it ran before the window: its bill in the window begins there
         kind = {"purchase": life.purchase, "pool": life.pool, "usd_per_hour": price}

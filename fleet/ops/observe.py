@@ -162,12 +162,23 @@ def _decided(pages: Iterable[dict[str, Any]]) -> tuple[Decided, ...]:
 
 def _is_record(raw: Any) -> bool:
     """Whether it has the shape of what the watchdog writes, as far as readers rely on it."""
-    return (
-        isinstance(raw, dict)
-        and isinstance(raw.get("signal", {}), dict)
-        and isinstance(world := raw.get("world", {}), dict)
-        and isinstance(world.get("boxes") or {}, dict)
-    )
+    if not isinstance(raw, dict):
+        return False
+    signal, world = raw.get("signal", {}), raw.get("world", {})
+    if not isinstance(signal, dict) or not isinstance(world, dict):
+        return False
+    boxes, percentage = world.get("boxes", {}), world.get("percentage", 0)
+    if not isinstance(boxes, dict) or not isinstance(percentage, int) or not 0 <= percentage <= 100:
+        return False
+    words = [raw.get(key, "") for key in ("action", "reason", "outcome", "mode")]
+    return all(isinstance(text, str) for text in (*words, *signal.values(), *boxes.values())) and _is_time(signal)
+
+
+def _is_time(signal: dict[str, str]) -> bool:
+    try:
+        return "at" not in signal or datetime.fromisoformat(signal["at"]).utcoffset() is not None
+    except ValueError:
+        return False
 
 
 def spot_prices(aws: Aws, settings: Settings) -> dict[tuple[str, str], float]:

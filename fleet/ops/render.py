@@ -82,7 +82,7 @@ def _span(seconds: int) -> str:
 SHOWN_TRANSITIONS = {"notice", "launch.failed", "alarm", "mode", "lever", "mail"}
 
 
-def history(log: Sequence[Event], boxes: Mapping[str, Life], page: Path, *, lines: int) -> None:
+def history(log: Sequence[Event], boxes: Mapping[str, Life], page: Path, *, lines: int) -> Group:
     """Transitions in order, boots by stage, lines that were skipped, where the page is."""
     told = _plain_table("at", "what", "")
     for event in log:
@@ -94,7 +94,7 @@ def history(log: Sequence[Event], boxes: Mapping[str, Life], page: Path, *, line
         stages = ", ".join(f"{stage.name} {stage.end - stage.start:.0f}" for stage in life.stages)
         boots.add_row(box, life.purchase, life.pool, f"{life.launched:%m-%d %H:%M:%S}", stages or "not logged")
     skipped = [f"{lines} lines of the boxes' log were skipped: no stage of a boot is told so"] if lines else []
-    Terminal().print(Group(told, Text(), boots, Text(), *skipped, f"drawn in {page}"))
+    return Group(told, Text(), boots, Text(), *skipped, f"drawn in {page}")
 
 
 def game_day(receipts: Sequence[Receipt], page: Path) -> None:

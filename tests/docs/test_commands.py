@@ -37,6 +37,7 @@ RUN_ELSEWHERE = {
 }
 # make verbs that another test carries out, beside those of the README's walk (tests/e2e/test_cdk_cli.py types them).
 MADE_ELSEWHERE = {
+    "fuzz": "tests/hostile/test_hostile_inputs.py",
     "demo": "tests/e2e/test_demo.py",
     "drill": "tests/drills/test_cli.py",
     "game-day": "tests/ops/test_game_day.py",

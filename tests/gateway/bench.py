@@ -163,8 +163,8 @@ def litellm(target: int, port: int) -> list[str]:
     model = {
         "model": "openai/house",
         "api_base": f"http://127.0.0.1:{target}/v1",
-        "api_key": "none",
-    }  # pragma: allowlist secret
+        "api_key": "none",  # pragma: allowlist secret
+    }
     config = folder / "config.json"
     config.write_text(json.dumps({"model_list": [{"model_name": "house", "litellm_params": model}]}))
     return [str(folder / "bin/litellm"), "--config", str(config), "--host", "127.0.0.1", "--port", str(port)]

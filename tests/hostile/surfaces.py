@@ -1,0 +1,298 @@
+"""Where outsiders' writings come in, and what is made of them: each surface takes one hostile input to the texts shown.
+
+A surface may refuse its input by the fleet's own errors, whose message is then what is shown. Anything else that is
+raised would be a traceback.
+"""
+
+import io
+import json
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from hypothesis import strategies as st
+
+from fleet import ask_document, publish, report, story, validation
+from fleet.cli import main
+from fleet.drills import files as markets
+from fleet.drills import history as receipts
+from fleet.embedded import door
+from fleet.errors import UserError
+from fleet.ops import ask, deployed_stacks, history, receipt, render, review, status
+from fleet.ops.errors import OperatorError
+from fleet.ops.observe import Decided, View, _decided
+from fleet.outsiders import printable
+from fleet.terminal import Terminal
+from lambdas.watchdog import aws as watchdog_aws
+from lambdas.watchdog import cloud
+from lambdas.watchdog.handler import run
+from lambdas.watchdog.record import Record
+from lambdas.watchdog.state import StateError, loads
+from lambdas.watchdog.world import World
+from tests.hostile.inputs import as_json, bent, files, texts, values
+from tests.synth import CDK_JSON, ROOT
+from tests.watchdog.still_cloud import EMPTY, EVENTS, NOW, StillCloud, wake
+
+Shown = Iterator[str]
+BOX = "i-0123456789abcdef0"
+SINCE = NOW - timedelta(hours=1, minutes=50)  # a longer log is drawn in more pictures
+FLEET: dict[str, Any] = json.loads(CDK_JSON.read_text())["context"]["fleet"]
+CHECKED = validation.check(FLEET)
+HISTORIES = [json.loads(path.read_text()) for path in sorted(receipts.FOLDER.glob("*.json"))]
+MARKET = (ROOT / "fleet/drills/markets/drought.market").read_text()
+MODELFILE = 'FROM ./model.gguf\nPARAMETER num_ctx 4096\nTEMPLATE """{{ .Prompt }}"""\nSYSTEM "be kind"\n'
+TEMPLATE = {
+    "Parameters": {"Lever": {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/llm/on-demand-percentage"}},
+    "Resources": {
+        "Group": {
+            "Type": review.GROUP,
+            "UpdatePolicy": {"AutoScalingInstanceRefresh": {"Preferences": {"MinHealthyPercentage": 100}}},
+            "Properties": {"AutoScalingGroupName": "llm-gpu", "MixedInstancesPolicy": {"x": {"Ref": "Lever"}}},
+        },
+        "Template": {"Type": review.LAUNCH_TEMPLATE, "Properties": {"LaunchTemplateData": {"UserData": "one"}}},
+    },
+}
+GGUF = "GGUF\x03\x00\x00\x00" + "\x01\x00\x00\x00\x00\x00\x00\x00" * 8
+LINE = "48.10 BOOTSTAGE stage=restore outcome=done start=48.10 end=148.92 seconds=100.82 why={}"
+
+
+@dataclass(frozen=True)
+class Surface:
+    """`share`: of the examples of a run; a picture costs a tenth of a second."""
+
+    inputs: st.SearchStrategy[Any]
+    shows: Callable[[Any], Shown]
+    share: float = 1.0
+
+
+def on_terminal(*things: Any) -> str:
+    """What a terminal would be sent, without rich's own colours."""
+    out = io.StringIO()
+    terminal = Terminal(file=out, force_terminal=True, width=160, color_system=None)
+    for thing in things:
+        terminal.print(thing)
+    return out.getvalue()
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as name:
+        yield Path(name)
+
+
+# --- what AWS and the boxes tell ---------------------------------------------------------------------------------
+
+
+def event(raw: Any) -> Shown:
+    """An event wakes the watchdog; its record is read again, drawn up and mailed."""
+    still = StillCloud()
+    record: Record = run(raw, cloud=still, settings=still.settings, now=NOW)
+    yield from (subject + body for subject, body in still.mails)
+    line = {"timestamp": NOW.timestamp() * 1000, "message": json.dumps({"decision": record})}
+    yield from _history(_decided([{"events": [line]}]))
+
+
+def decision(raw: Any) -> Shown:
+    """A line of the watchdog's log, which an older version or another program wrote."""
+    line = {"timestamp": NOW.timestamp() * 1000, "message": as_json({"decision": raw})}
+    yield from _history(_decided([{"events": [line]}]))
+
+
+def _history(decided: tuple[Decided, ...], stages: tuple[history.Stage, ...] = (), skipped: int = 0) -> Shown:
+    living = {BOX: history.Life("spot", "g6.xlarge", NOW - timedelta(hours=1))}
+    sources = history.Sources(SINCE, NOW + timedelta(hours=1), decided, (), (), stages, living, skipped)
+    log, boxes = history.events(sources, CHECKED), history.lives(sources, CHECKED)
+    json.dumps(receipt.receipt(log, CHECKED, boots=receipt.boots(boxes, SINCE)))
+    yield from texts_of(story.read(log))
+    yield on_terminal(render.history(log, boxes, Path("page"), lines=skipped))
+
+
+def texts_of(told: story.Story) -> Shown:
+    yield from (mark.text + mark.detail for mark in [*told.marks, *told.acts()])
+    yield from (event.line() for event in [*told.decisions, *told.stages])
+
+
+def log_line(raw: tuple[str, str]) -> Shown:
+    """A line of a box's log, in a stream of its own choice."""
+    stream, message = raw
+    stages, skipped = history.stages_of([{"logStreamName": stream, "message": message}])
+    yield from _history((), stages, skipped)
+
+
+def tag(value: str) -> Shown:
+    """The tag that a box gives itself, and the words of EC2 and the balancer around it."""
+    raw = {"LaunchTime": NOW, "State": {"Name": value}, "Tags": [{"Key": "fleet:boot", "Value": value}]}
+    box = cloud.Box(value, value, value, value)
+    group = replace(EMPTY, boxes=(box,))
+    world = World(
+        lever=value,
+        alarm=cloud.Alarm(value, NOW),
+        group=group,
+        instances={value: watchdog_aws._instance(raw)},
+        health={value: value},
+    )
+    told = Decided(NOW, {"signal": {"wake": value}, "action": value, "reason": value, "outcome": value})
+    view = View(world, None, value, (told,), decisions_complete=False, spot_usd={})
+    yield on_terminal(render.status(status.judge(view, CHECKED, NOW)))
+
+
+def page(value: str) -> Shown:
+    """A page with its pictures."""
+    log = history.events(
+        history.Sources(
+            SINCE,
+            NOW + timedelta(hours=1),
+            (Decided(NOW, {"signal": {"wake": value}, "action": "pinned", "reason": value, "outcome": "done"}),),
+            (history.Activity(True, "", NOW, NOW, False, value),),
+            ((NOW, value),),
+            (history.Stage(BOX, value, 1.0, 2.0, value),),
+            {BOX: history.Life("spot", value, NOW - timedelta(hours=1), ended=NOW, ended_why=value)},
+        ),
+        CHECKED,
+    )
+    with folder() as out:
+        yield report.render(log, out, title=value).read_text(encoding="utf-8")
+
+
+def stored_state(text: str) -> Shown:
+    """The state parameter."""
+    try:
+        yield loads(text).dumps()
+    except StateError as error:
+        yield printable(str(error))
+
+
+def answer(output: str) -> Shown:
+    """What a box says that its engine said."""
+    told = ask.said(BOX, output)
+    yield printable(told.text.strip())
+    yield printable(f"({told.model} on {told.box}, {told.seconds:.1f} s)")
+
+
+# --- what people and files tell ----------------------------------------------------------------------------------
+
+
+def words(arguments: list[str]) -> Shown:
+    """A command line; there is no AWS behind it."""
+    environment = {"AWS_ACCESS_KEY_ID": "x", "AWS_SECRET_ACCESS_KEY": "x", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    done = CliRunner().invoke(main, ["--settings", str(ROOT / "absent"), *arguments], env=environment, color=True)
+    if done.exit_code == 1:
+        raise AssertionError(done.output)
+    yield done.output
+
+
+def prompt(text: str) -> Shown:
+    yield ask_document.encode(text)
+
+
+def settings(raw: Any) -> Shown:
+    with folder() as here:
+        path = here / "cdk.json"
+        path.write_bytes(raw if isinstance(raw, bytes) else as_json(raw).encode(errors="surrogatepass"))
+        validation.load(path)
+        yield ""
+
+
+def receipt_file(raw: Any) -> Shown:
+    with folder() as here:
+        path = here / "receipt.json"
+        path.write_bytes(raw if isinstance(raw, bytes) else as_json(raw).encode(errors="surrogatepass"))
+        yield receipts.load(path).name
+
+
+def market(raw: tuple[str, bytes]) -> Shown:
+    suffix, content = raw
+    with folder() as here:
+        path = here / f"m{suffix}"
+        path.write_bytes(content)
+        yield from (step.pool for _, step in zip(range(1000), markets.load([path]).steps(), strict=False))
+
+
+def artifact(raw: tuple[str, bytes]) -> Shown:
+    """A Modelfile, a GGUF or an engine that somebody gives to `fleetctl publish`."""
+    name, content = raw
+    with folder() as here:
+        path = here / name
+        path.write_bytes(content)
+        publish.look(CHECKED, {name: path})
+        yield ""
+
+
+def template(raw: Any) -> Shown:
+    """A pull request's template, reviewed against the one that stands."""
+    with folder() as here:
+        assembly = here / "cdk.out"
+        assembly.mkdir()
+        properties = {"templateFile": "t.json"}
+        artifacts = {"llm-group": {"type": "aws:cloudformation:stack", "properties": properties}}
+        (assembly / "manifest.json").write_text(json.dumps({"artifacts": artifacts}))
+        (assembly / "t.json").write_bytes(as_json(raw).encode(errors="surrogatepass"))
+        proposed = deployed_stacks.synthesized(assembly)["llm-group"]
+    stack = review.Stack("llm-group", proposed, TEMPLATE)
+    yield review.markdown(review.review((stack,), create_only=lambda _: ((), ())))
+
+
+def request(environ: dict[str, str]) -> Shown:
+    """What reaches the embedded AWS's door."""
+    if door.is_local(environ) and door.Keys().turns({"REQUEST_METHOD": "POST", **environ}):
+        raise AssertionError("came in")
+    yield ""
+
+
+EVENT_FILES = [json.loads(path.read_text()) for path in sorted(EVENTS.glob("*.json"))]
+RECORD = wake(StillCloud(), "alarm-lit")
+OK_ANSWER = json.dumps({"model": "m", "answer": "hi", "seconds": 0.4})
+VERBS = (
+    "status",
+    "ask",
+    "pin",
+    "history",
+    "drill",
+    "publish",
+    "review",
+    "preflight",
+    "--why",
+    "--yes",
+    "--days",
+    "--out",
+)
+hosts = st.sampled_from(["127.0.0.1", "localhost:80", "[::1]", "evil", "127.0.0.1.evil"]) | texts
+suffixes = st.sampled_from([".market", ".json", ".csv"])
+SURFACES: dict[str, Surface] = {
+    "events": Surface(bent(*EVENT_FILES) | values, event),
+    "decisions": Surface(bent(RECORD) | values, decision),
+    "log lines": Surface(st.tuples(st.sampled_from([f"{BOX}/boot"]) | texts, texts | texts.map(LINE.format)), log_line),
+    "tags": Surface(texts, tag),
+    "pages": Surface(texts, page, 0.005),
+    "states": Surface(texts | bent(json.loads(StillCloud().state or "")).map(as_json), stored_state),
+    "answers": Surface(texts | bent(json.loads(OK_ANSWER)).map(as_json) | texts.map(OK_ANSWER[:-1].__add__), answer),
+    "operator's words": Surface(st.lists(st.sampled_from(VERBS) | texts, max_size=4), words, 0.3),
+    "prompts": Surface(texts, prompt),
+    "settings": Surface(bent({"context": {"fleet": FLEET}}) | files(CDK_JSON.read_text()), settings),
+    "receipts": Surface(bent(*HISTORIES) | files(as_json(HISTORIES[0])), receipt_file),
+    "markets": Surface(
+        st.tuples(suffixes, files(MARKET, '{"metadata": {"gap_seconds": 195}, "data": [1, 0]}')), market
+    ),
+    "artifacts": Surface(st.tuples(st.sampled_from(["modelfile", "gguf", "engine"]), files(MODELFILE, GGUF)), artifact),
+    "templates": Surface(bent(TEMPLATE) | values, template),
+    "requests": Surface(
+        st.fixed_dictionaries({"HTTP_HOST": hosts}, optional={"HTTP_ORIGIN": hosts, "HTTP_X_EMBEDDED_TOKEN": texts}),
+        request,
+    ),
+}
+
+
+def attack(surface: Surface, given: Any) -> None:
+    """One input: whatever is shown of it is printable, and nothing but the fleet's own errors is raised."""
+    try:
+        shown = list(surface.shows(given))
+    except (UserError, OperatorError) as error:
+        shown = [printable(str(error))]
+    for text in shown:
+        bad = [char for char in text if not (char.isprintable() or char in "\n\t\u200c\u200d")]
+        assert not bad, (bad, text[:400])
