@@ -107,7 +107,7 @@ def _history(decided: tuple[Decided, ...], stages: tuple[history.Stage, ...] = (
     living = {BOX: history.Life("spot", "g6.xlarge", NOW - timedelta(hours=1))}
     sources = history.Sources(SINCE, NOW + timedelta(hours=1), decided, (), (), stages, living, skipped)
     log, boxes = history.events(sources, CHECKED), history.lives(sources, CHECKED)
-    json.dumps(receipt.receipt(log, CHECKED, boots=receipt.boots(boxes, SINCE)))
+    receipt.receipt(log, CHECKED, boots=receipt.boots(boxes, SINCE)).dumps()
     yield from texts_of(story.read(log))
     yield on_terminal(render.history(log, boxes, Path("page"), lines=skipped))
 
@@ -137,7 +137,7 @@ def tag(value: str) -> Shown:
         health={value: value},
     )
     told = Decided(NOW, {"signal": {"wake": value}, "action": value, "reason": value, "outcome": value})
-    view = View(world, None, value, (told,), decisions_complete=False, spot_usd={})
+    view = View(world, None, value, (told,), decisions_complete=False, spot_usd={}, runaway_seconds=None)
     yield on_terminal(render.status(status.judge(view, CHECKED, NOW)))
 
 
