@@ -133,7 +133,7 @@ def tag(value: str) -> Shown:
         lever=value,
         alarm=cloud.Alarm(value, NOW),
         group=group,
-        instances={value: watchdog_aws._instance(raw)},
+        instances={value: watchdog_aws._instance(raw, "llm")},
         health={value: value},
     )
     told = Decided(NOW, {"signal": {"wake": value}, "action": value, "reason": value, "outcome": value})
