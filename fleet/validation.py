@@ -34,6 +34,13 @@ class SettingsError(UserError):
 def load(path: str | Path = "cdk.json") -> Settings:
     """The checked settings of one `cdk.json`; raises SettingsError."""
     source = str(path)
+    try:
+        return _load(path, source)
+    except RecursionError:
+        raise SettingsError(source, [Problem("(file)", source, "JSON that is nested less deeply")]) from None
+
+
+def _load(path: str | Path, source: str) -> Settings:
     repeated: list[Problem] = []
     try:
         document = json.loads(Path(path).read_text(encoding="utf-8"), object_pairs_hook=_object(repeated))

@@ -31,7 +31,9 @@ class Keys:
     def turns(self, environ: dict[str, Any]) -> bool:
         """Whether a request may turn a switch."""
         told = environ.get("HTTP_" + TOKEN_HEADER.upper().replace("-", "_"), "")
-        return environ["REQUEST_METHOD"] == "POST" and hmac.compare_digest(told.encode(), self.secret.encode())
+        return environ["REQUEST_METHOD"] == "POST" and hmac.compare_digest(
+            told.encode(errors="replace"), self.secret.encode()
+        )
 
 
 def is_local(environ: dict[str, Any]) -> bool:
