@@ -121,7 +121,7 @@ class AutoScalingGroup:
         if box.noticed_at is not None and not math.isinf(box.registered_at):
             heard = max(self._world.clock.now, box.registered_at) + draw(self._polls, self._world.behaviour.agent_poll)
             recording = self._world.recording
-            gives_up = heard if recording is None else recording.gave_up(box.id)
+            gives_up = heard if recording is None else recording.gave_up(box.id, on_notice=True)
             if gives_up is not None:
                 self._world.clock.at(gives_up, self._gives_up_boot, box)
 

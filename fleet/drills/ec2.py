@@ -144,7 +144,7 @@ class Ec2:
         box.registered_at = clock.now + REGISTERED_SECONDS
         if (serves := self._world.recorded("box.serving", box.id)) is not None:
             clock.at(serves, self.on_serving, box)
-        elif self._world.recorded("notice", box.id) is None and (failed := recording.gave_up(box.id)) is not None:
+        elif (failed := recording.gave_up(box.id, on_notice=False)) is not None:
             clock.at(failed, self._boot_failed, box)
         return box
 

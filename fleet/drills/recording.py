@@ -12,6 +12,7 @@ from lambdas.watchdog.signals import Signal, Wake
 
 SHORTEST_SECONDS, PATIENCE_LATE_SECONDS = 0.7, 60  # from the end of a clock's wait to the function
 OTHERS_GAVE_UP = ("by the watchdog", "heartbeat")  # in the words of a launch that was abandoned
+BOOT_FAILED = "boot failed"
 
 
 def seconds(happening: Happening | Woken) -> float:
@@ -50,13 +51,16 @@ class Recording:
         """The recorded time of that event of that box."""
         return self._times.get((event, box))
 
-    def gave_up(self, box: str) -> float | None:
-        """When the box gave its own launch up; None: it did not, or others did (watchdog, heartbeat)."""
+    def gave_up(self, box: str, *, on_notice: bool) -> float | None:
+        """When the box gave its own launch up, on its notice or for its boot; None: it did not, or others did."""
+        noticed = ("notice", box) in self._times
         return next(
             (
                 seconds(item)
                 for item in self._by_box.get(box, ())
-                if item.event == "launch.failed" and not any(word in item.why for word in OTHERS_GAVE_UP)
+                if item.event == "launch.failed"
+                and not any(word in item.why for word in OTHERS_GAVE_UP)
+                and on_notice == (noticed and BOOT_FAILED not in item.why)
             ),
             None,
         )
