@@ -5,9 +5,7 @@
 
 from dataclasses import dataclass, field
 
-from fleet.settings import Section
-from fleet.settings import _number as number
-from fleet.settings import _text as text
+from fleet.settings import Section, number, text
 
 
 def amount(default: float, *, le: float, why: str, gt: float = 0) -> float:

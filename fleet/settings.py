@@ -19,13 +19,13 @@ Quantize = Literal["none", "q8_0", "q4_K_M", "q4_K_S"]  # what `ollama create --
 Policy = Literal["alarm", "bridge"]
 
 
-def _number(default: int, *, ge: int, le: int, why: str) -> int:
+def number(default: int, *, ge: int, le: int, why: str) -> int:
     """A bounded whole number with its reason; typed as its value, as dataclasses.field is."""
     value: int = field(default=default, metadata={"ge": ge, "le": le, "why": why})
     return value
 
 
-def _text(pattern: str, allowed: str) -> dict[str, Any]:
+def text(pattern: str, allowed: str) -> dict[str, Any]:
     return {"pattern": pattern, "allowed": allowed}
 
 
@@ -39,53 +39,53 @@ class Section:
 class Capacity(Section):
     """Size of the group, in boxes."""
 
-    min: int = _number(1, ge=1, le=20, why="boxes that should serve at all times")
-    max: int = _number(2, ge=1, le=40, why="above min, so that a successor can launch before its predecessor ends")
-    on_demand_base: int = _number(0, ge=0, le=20, why="boxes that are always on-demand, below the lever")
+    min: int = number(1, ge=1, le=20, why="boxes that should serve at all times")
+    max: int = number(2, ge=1, le=40, why="above min, so that a successor can launch before its predecessor ends")
+    on_demand_base: int = number(0, ge=0, le=20, why="boxes that are always on-demand, below the lever")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watchdog(Section):
     """Thresholds of the watchdog (see docs/decisions)."""
 
-    alarm_minutes: int = _number(
+    alarm_minutes: int = number(
         12, ge=3, le=60, why="a routine reclaim with a warm relaunch is 4 to 9 min and must never trigger a failover"
     )
-    grace_seconds: int = _number(
+    grace_seconds: int = number(
         900, ge=300, le=3600, why="a warm boot takes 4 to 6 min; a box that needs longer than this is stuck"
     )
-    skip_cap_seconds: int = _number(
+    skip_cap_seconds: int = number(
         1800, ge=600, le=7200, why="a churn loop always has a young box in it, and on-demand is what ends one"
     )
-    scan_seconds: int = _number(1800, ge=300, le=3600, why="a lit alarm sends no second event: the scan retries")
-    rearm_score: int = _number(3, ge=1, le=10, why='the provider\'s "moderate"')
-    rearm_streak: int = _number(2, ge=1, le=10, why="one good score is a flicker, two 30 min apart are a trend")
-    cooldown_seconds: int = _number(10800, ge=0, le=86400, why="droughts run for hours")
-    valve_failovers: int = _number(
+    scan_seconds: int = number(1800, ge=300, le=3600, why="a lit alarm sends no second event: the scan retries")
+    rearm_score: int = number(3, ge=1, le=10, why='the provider\'s "moderate"')
+    rearm_streak: int = number(2, ge=1, le=10, why="one good score is a flicker, two 30 min apart are a trend")
+    cooldown_seconds: int = number(10800, ge=0, le=86400, why="droughts run for hours")
+    valve_failovers: int = number(
         2, ge=1, le=10, why="this many failovers in the window: the model of the market is wrong, stop acting on it"
     )
-    valve_window_seconds: int = _number(86400, ge=3600, le=604800, why="the valve looks back one day")
-    rearm_timeout_seconds: int = _number(2700, ge=900, le=7200, why="a re-arm that has not ended by then falls back")
-    boot_loop_launches: int = _number(5, ge=2, le=20, why="this many failed boots running suspend Launch")
-    served_percent: int = _number(
+    valve_window_seconds: int = number(86400, ge=3600, le=604800, why="the valve looks back one day")
+    rearm_timeout_seconds: int = number(2700, ge=900, le=7200, why="a re-arm that has not ended by then falls back")
+    boot_loop_launches: int = number(5, ge=2, le=20, why="this many failed boots running suspend Launch")
+    served_percent: int = number(
         70,
         ge=0,
         le=95,
         why="of the window: below, spot sells boxes that do not last, and no drought ever shows; 0: off",
     )
-    served_window_seconds: int = _number(
+    served_window_seconds: int = number(
         14400, ge=3600, le=82800, why="72 dark minutes of 4 h: no single drought, which the alarm ends, comes near it"
     )
-    trial_return_seconds: int = _number(
+    trial_return_seconds: int = number(
         43200, ge=3600, le=604800, why="after a day off spot, a score that stays low is put to the test twice a day"
     )
-    replacements_per_day: int = _number(
+    replacements_per_day: int = number(
         12,
         ge=1,
         le=1000,
         why="each recommendation is answered with a box: above this, a mail a day says what that costs",
     )
-    on_demand_hours_per_day: int = _number(
+    on_demand_hours_per_day: int = number(
         24, ge=0, le=24, why="no limit; below 24, the fleet is rather degraded than dearer until midnight UTC"
     )
 
@@ -99,26 +99,26 @@ class Watchdog(Section):
 class Bridge(Section):
     """Thresholds of the bridge policy (see docs/bridge-policy.md, with a sweep of each)."""
 
-    patience_seconds: int = _number(
+    patience_seconds: int = number(
         130, ge=30, le=900, why="one reclaim of 22 July 2026 was answered by the market after two minutes"
     )
-    scan_seconds: int = _number(120, ge=60, le=3600, why="a return waits for the reading that shows the bar reached")
-    bar_seconds: int = _number(3300, ge=0, le=86400, why="calm that a return needs: what has sold for long sells on")
-    bar_sways_percent: int = _number(
+    scan_seconds: int = number(120, ge=60, le=3600, why="a return waits for the reading that shows the bar reached")
+    bar_seconds: int = number(3300, ge=0, le=86400, why="calm that a return needs: what has sold for long sells on")
+    bar_sways_percent: int = number(
         25, ge=0, le=100, why="up for a box that dies at once, down for one that lives twice `steady_seconds`"
     )
-    steady_seconds: int = _number(
+    steady_seconds: int = number(
         14400, ge=600, le=604800, why="a spot box that lived this long leaves the bar as set; the younger, the higher"
     )
-    late_event_seconds: int = _number(
+    late_event_seconds: int = number(
         15, ge=5, le=120, why="a failed launch told later than this is of the past: patience runs from its arrival"
     )
     on_warning: bool = True  # leave ahead of a loss that AWS warns of, while spot sells and so can be bought back
-    warning_settles_seconds: int = _number(
+    warning_settles_seconds: int = number(
         6, ge=1, le=60, why="a notice that came with the warning has shut the gate, the group has not yet launched"
     )
-    idle_warnings: int = _number(5, ge=1, le=100, why="warnings running that came to nothing: no more are believed")
-    valve_failovers: int = _number(
+    idle_warnings: int = number(5, ge=1, le=100, why="warnings running that came to nothing: no more are believed")
+    valve_failovers: int = number(
         8, ge=1, le=40, why="as many degraded minutes a day as two failovers on the alarm: 8 min each instead of 26"
     )
 
@@ -127,22 +127,22 @@ class Bridge(Section):
 class Boot(Section):
     """Budgets of a boot, seconds since launch."""
 
-    warm_budget_seconds: int = _number(900, ge=120, le=3600, why="measured 259 to 330 s from launch to serving")
-    cold_budget_seconds: int = _number(1500, ge=300, le=7200, why="measured 941 s for a 33.6 GB file")
-    hook_heartbeat_seconds: int = _number(1800, ge=300, le=7200, why="the launch hook outlasts a cold boot")
+    warm_budget_seconds: int = number(900, ge=120, le=3600, why="measured 259 to 330 s from launch to serving")
+    cold_budget_seconds: int = number(1500, ge=300, le=7200, why="measured 941 s for a 33.6 GB file")
+    hook_heartbeat_seconds: int = number(1800, ge=300, le=7200, why="the launch hook outlasts a cold boot")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drain(Section):
     """Budgets of a way out, seconds. A spot notice gives 120 s in all."""
 
-    budget_seconds: int = _number(105, ge=10, le=3600, why="two minutes of notice less the safety margin")
-    safety_margin_seconds: int = _number(15, ge=5, le=60, why="time to deregister, report and end")
-    planned_seconds: int = _number(
+    budget_seconds: int = number(105, ge=10, le=3600, why="two minutes of notice less the safety margin")
+    safety_margin_seconds: int = number(15, ge=5, le=60, why="time to deregister, report and end")
+    planned_seconds: int = number(
         600, ge=10, le=6000, why="an end that the group plans is in no hurry: 8000 tokens at 15 a second are 533 s"
     )
-    deregistration_delay_seconds: int = _number(120, ge=0, le=3600, why="never below the drain budget")
-    termination_hook_seconds: int = _number(
+    deregistration_delay_seconds: int = number(120, ge=0, le=3600, why="never below the drain budget")
+    termination_hook_seconds: int = number(
         960, ge=30, le=7200, why="a planned end: the balancer lets go within 300 s, then the streams, then last words"
     )
 
@@ -152,9 +152,9 @@ class Artifact(Section):
     """One source file in the model store. With a checksum, `fleetctl publish` takes that very file and no other."""
 
     key: str = field(
-        metadata=_text(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,200}$", "an object key of letters, digits, . _ / and -")
+        metadata=text(r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,200}$", "an object key of letters, digits, . _ / and -")
     )
-    sha256: str = field(default="", metadata=_text(r"^([0-9a-f]{64})?$", "64 hexadecimal digits, or empty"))
+    sha256: str = field(default="", metadata=text(r"^([0-9a-f]{64})?$", "64 hexadecimal digits, or empty"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,16 +162,16 @@ class Model(Section):
     """What the fleet serves, and with which engine."""
 
     name: str = field(
-        metadata=_text(r"^[a-z0-9][a-z0-9._-]*(:[a-z0-9][a-z0-9._-]*)?$", "name or name:tag, lower case, as Ollama's")
+        metadata=text(r"^[a-z0-9][a-z0-9._-]*(:[a-z0-9][a-z0-9._-]*)?$", "name or name:tag, lower case, as Ollama's")
     )
-    engine_version: str = field(metadata=_text(r"^[0-9]+\.[0-9]+\.[0-9]+$", "a pinned version such as 0.11.4"))
+    engine_version: str = field(metadata=text(r"^[0-9]+\.[0-9]+\.[0-9]+$", "a pinned version such as 0.11.4"))
     engine: Artifact
     gguf: Artifact
     modelfile: Artifact
     quantize: Quantize = field(
         default="none", metadata={"why": "the GGUF is served as it is; else a cold boot quantizes it at its import"}
     )
-    context_length: int = _number(8192, ge=128, le=1048576, why="set, not left to the engine's default")
+    context_length: int = number(8192, ge=128, le=1048576, why="set, not left to the engine's default")
     gpu_memory_gib: float = field(
         default=17.6, metadata={"gt": 0, "le": 640, "why": "weights and context of the 31.6B model, measured"}
     )
@@ -182,7 +182,7 @@ class Network(Section):
     """Where the fleet stands and who may call it."""
 
     # None: a new VPC. An existing one comes with one subnet per zone, in the order of the zones.
-    vpc_id: str | None = field(default=None, metadata=_text(r"^vpc-[0-9a-f]{8,17}$", "an id such as vpc-0a1b2c3d"))
+    vpc_id: str | None = field(default=None, metadata=text(r"^vpc-[0-9a-f]{8,17}$", "an id such as vpc-0a1b2c3d"))
     subnet_ids: tuple[str, ...] = ()
     route_table_ids: tuple[str, ...] = ()  # of those subnets; empty: they have an S3 gateway endpoint already
     private_subnets: bool = False  # boxes get no public address: those subnets reach AWS by a NAT or by endpoints
@@ -196,9 +196,9 @@ class Settings(Section):
     """One fleet. Every field is an operator's choice; names and facts live in `names` and `pools`."""
 
     fleet_name: str = field(
-        metadata=_text(r"^[a-z][a-z0-9-]{0,17}[a-z0-9]$", "2 to 19 of a-z, 0-9 and -, a letter first, no - last")
+        metadata=text(r"^[a-z][a-z0-9-]{0,17}[a-z0-9]$", "2 to 19 of a-z, 0-9 and -, a letter first, no - last")
     )
-    region: str = field(metadata=_text(r"^[a-z]{2}(-[a-z]+)+-[0-9]$", "a region such as us-east-2"))
+    region: str = field(metadata=text(r"^[a-z]{2}(-[a-z]+)+-[0-9]$", "a region such as us-east-2"))
     zones: tuple[str, ...]
     pools: tuple[str, ...] = ("g6.xlarge", "g5.xlarge")
     score_types: tuple[str, ...] = ("g6.xlarge", "g5.xlarge", "g6.2xlarge", "g5.2xlarge")
@@ -210,14 +210,14 @@ class Settings(Section):
     bridge: Bridge = field(default_factory=Bridge)
     boot: Boot = field(default_factory=Boot)
     drain: Drain = field(default_factory=Drain)
-    port: int = _number(11434, ge=1024, le=65535, why="Ollama's own")
+    port: int = number(11434, ge=1024, le=65535, why="Ollama's own")
     model: Model
     # None: the newest deep-learning image, at the price that a new image rolls the fleet by itself.
-    ami_id: str | None = field(default=None, metadata=_text(r"^ami-[0-9a-f]{8,17}$", "an id such as ami-0a1b2c3d"))
-    root_volume_gib: int = _number(100, ge=75, le=1000, why="the deep-learning image needs 75")
+    ami_id: str | None = field(default=None, metadata=text(r"^ami-[0-9a-f]{8,17}$", "an id such as ami-0a1b2c3d"))
+    root_volume_gib: int = number(100, ge=75, le=1000, why="the deep-learning image needs 75")
     ebs_key_arn: str | None = field(
         default=None,
-        metadata=_text(r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/.+$", "the ARN of a KMS key"),
+        metadata=text(r"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{12}:key/.+$", "the ARN of a KMS key"),
     )
     network: Network = field(default_factory=Network)
     mail: tuple[str, ...] = ()
@@ -244,15 +244,15 @@ class Settings(Section):
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read what `to_json` wrote. Checked values only: this does not validate."""
-        settings: Self = _build(cls, json.loads(text))
+        settings: Self = from_plain(cls, json.loads(text))
         return settings
 
 
-def _build(kind: Any, raw: Any) -> Any:
+def from_plain(kind: Any, raw: Any) -> Any:
     """JSON to the field types above: objects to dataclasses, arrays to tuples, anything else as it is."""
     if dataclasses.is_dataclass(kind):
-        known = {f.name: _build(f.type, raw[f.name]) for f in dataclasses.fields(kind) if f.name in raw}
+        known = {f.name: from_plain(f.type, raw[f.name]) for f in dataclasses.fields(kind) if f.name in raw}
         return kind(**known)  # type: ignore[operator]  # is_dataclass also admits instances
     if typing.get_origin(kind) is tuple:
-        return tuple(_build(typing.get_args(kind)[0], item) for item in raw)
+        return tuple(from_plain(typing.get_args(kind)[0], item) for item in raw)
     return raw

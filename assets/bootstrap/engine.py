@@ -25,6 +25,7 @@ USER = "fleet-engine"
 BINARY = paths.ENGINE / "bin" / "ollama"
 QUANTIZE_NONE = "none"
 ANSWER_SECONDS = 5.0  # `/api/version` and `/api/ps` answer in a millisecond
+ANSWER_MOST_BYTES = 1 << 20  # a thousand times what it ever says to us: whoever took it over fills nobody's memory
 
 
 class EngineError(Exception):
@@ -65,11 +66,12 @@ def answer(
     try:
         connection.request(method, path, body=json.dumps(body) if body is not None else None)
         response = connection.getresponse()
-        raw = json.loads(response.read() or b"{}")
+        text = response.read(ANSWER_MOST_BYTES + 1)
+        raw = json.loads(text or b"{}")
     except (OSError, http.client.HTTPException) as error:
         raise SilentError(f"{path}: {error or type(error).__name__}") from None
-    except ValueError:
-        raise EngineError(f"{path}: not JSON") from None
+    except (ValueError, RecursionError):
+        raise EngineError(f"{path}: not JSON, or more of it than an answer has") from None
     finally:
         connection.close()
     if response.status == 503:
@@ -130,10 +132,12 @@ def manifest(model: str) -> Path:
 
 def loaded(box: Box, digest: str, answer: dict[str, Any], year: int) -> Loaded:
     """What an answer of `/api/ps` says in this year. `digest` is the manifest's sha256; "for good" lasts centuries."""
-    listed = {model.get("name"): model for model in answer.get("models") or []}
+    models = answer.get("models")
+    entries = [model for model in (models if isinstance(models, list) else []) if isinstance(model, dict)]
+    listed = {str(model.get("name")): model for model in entries}
     model = listed.get(full_name(box.model))
     if model is None:
-        return Loaded(absent=True, said=f"{box.model} is not loaded, but {sorted(map(str, listed))}")
+        return Loaded(absent=True, said=f"{box.model} is not loaded, but {sorted(listed)}")
     partial = model.get("size_vram") != model.get("size")
     if model.get("context_length") != box.context_length:
         said = f"context length is {model.get('context_length')}, not {box.context_length}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from fleet import names
 from fleet.gateway_settings import Gateway
-from fleet.settings import _build
+from fleet.settings import from_plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,4 +27,4 @@ class Config:
 def load(text: str) -> Config:
     """Read what the app wrote; an unknown or missing key raises TypeError naming it."""
     raw: dict[str, Any] = json.loads(text)
-    return Config(**{**raw, "gateway": _build(Gateway, raw["gateway"])})
+    return Config(**{**raw, "gateway": from_plain(Gateway, raw["gateway"])})

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fleet import names
+from fleet import built, names
 from fleet.ops import pin_ami
 from fleet.ops.checks import Finding, Ground, failed, not_deployed, passed, warned
 from fleet.ops.errors import MissingError
@@ -108,6 +108,17 @@ def artifacts(ground: Ground) -> Finding:
     if unchecked:
         return warned(f"no checksum on {', '.join(unchecked)}", "run `fleetctl publish` again: it records them")
     return passed(f"3 files, {size / 1e9:.1f} GB, each with its checksum, in s3://{bucket}")
+
+
+def released(ground: Ground) -> Finding:
+    """Whether later boxes may restore what the first one built, or every boot is cold."""
+    try:
+        waits = built.awaits_release(ground.aws, store_bucket(ground.aws, ground.settings.fleet_name), ground.settings)
+    except MissingError:
+        return not_deployed("there is nothing to release yet")
+    if waits and ground.function:
+        return warned("nothing is released: every boot is cold, about 15 min", "run `fleetctl publish --built`")
+    return passed("the first box has built nothing yet" if waits else "boxes restore what was released")
 
 
 def subscriptions(ground: Ground) -> Finding:

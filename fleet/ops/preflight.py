@@ -31,6 +31,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("machine image", fleet.image),
     ("network", network.network),
     ("artifacts", fleet.artifacts),
+    ("release", fleet.released),
     ("subscriptions", fleet.subscriptions),
     ("lever and mode", fleet.lever),
     *roll.CHECKS,

@@ -115,14 +115,13 @@ def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(m
     assert stage(cold, "plan")["boot"] == "cold"
     assert float(stage(cold, "prime")["start"]) >= float(stage(cold, "complete")["end"])
     writes = [path for _, method, path, _ in cold.front.requests if method == "PUT" and "/cache/" in path]
-    assert len(writes) == 3
-    assert [path.endswith("manifest.json") for path in writes] == [False, False, True]
+    assert [path.endswith("manifest.json") for path in writes] == [False, False, False, True]
     assert cold.tag() == names.BOOT_COLD
     cold.notice()
     world.wait(lambda: not cold.lifecycle())
-    unseen = GRANTED - called(cold.aws)
     # made by a failed upload of a large blob only; and what makes a missing object 404 instead of 403
-    assert unseen == {"s3:AbortMultipartUpload", "s3:ListBucket"}
+    unseen = {"s3:AbortMultipartUpload", "s3:ListBucket"}
+    world.wait(lambda: GRANTED - called(cold.aws) == unseen, story=cold.journal)  # the log is shipped last
     world.release(cold)
     warm = make(aws=cold.aws)
     warm.boot()
@@ -138,8 +137,8 @@ def test_gguf_quantized_at_its_import_is_served_and_cached_as_what_it_became(mak
     cold = make(cached=False, settings=settings)
     cold.boot()
     cold.wait_for("BOOTPATH")
-    (layer,) = cold.manifest()["layers"]
-    assert layer["digest"] != f"sha256:{model.gguf.sha256}"
+    layers = cold.manifest()["layers"]
+    assert f"sha256:{model.gguf.sha256}" not in [layer["digest"] for layer in layers]
     assert cold.cache_is_whole()
     cold.notice()
     world.wait(lambda: not cold.lifecycle())
@@ -148,7 +147,7 @@ def test_gguf_quantized_at_its_import_is_served_and_cached_as_what_it_became(mak
     warm.boot()
     warm.wait_for("BOOTPATH")
     assert stage(warm, "restore")["outcome"] == "done"
-    assert warm.manifest()["layers"] == [layer]
+    assert warm.manifest()["layers"] == layers
 
 
 def test_gate_holds_on_both_families_with_iptables_where_nft_is_absent(make: MakeWorld, base: Base) -> None:

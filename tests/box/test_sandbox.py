@@ -24,13 +24,15 @@ ADMINISTRATION = [
 ]
 SOCKETS = ("dbus/system_bus_socket", "systemd/private", "docker.sock")
 LISTEN = (
-    "import os, socket, sys, time; s = socket.socket(socket.AF_UNIX); s.bind(sys.argv[1]); s.listen(); time.sleep(600)"
+    "import os, socket, sys, time; folder, name = os.path.split(sys.argv[1]); os.chdir(folder); "  # a short address
+    "s = socket.socket(socket.AF_UNIX); s.bind(name); s.listen(); time.sleep(600)"
 )
 # A `prepare`: sockets as a real machine has them, here open to all; metadata's second address; the hostile engine.
 MACHINE = f"""
 for path in {" ".join(SOCKETS)}; do
   mkdir -p "$(dirname "$1/run/$path")"
   (umask 0; exec {{python}} -c '{LISTEN}' "$1/run/$path") &
+  until [ -S "$1/run/$path" ]; do sleep 0.05; done
 done
 ip addr add fd00:ec2::254/128 dev lo nodad
 mkdir -p $1/opt/standin
@@ -88,7 +90,7 @@ def test_what_is_primed_is_what_was_imported_whatever_a_caller_does_meanwhile(ma
     found = [item["Key"] for item in s3.list_objects_v2(Bucket=world.BUCKET, Prefix="cache/")["Contents"]]
     (key,) = [key for key in found if key.endswith("manifest.json")]
     assert json.loads(s3.get_object(Bucket=world.BUCKET, Key=key)["Body"].read()) == imported
-    assert [layer["digest"] for layer in imported["layers"]] == [f"sha256:{base.settings.model.gguf.sha256}"]
+    assert imported["layers"][0]["digest"] == f"sha256:{base.settings.model.gguf.sha256}"
     assert (status, owners) == (500, {0})
 
 

@@ -240,6 +240,7 @@ def test_cloudwatch_that_hangs_delays_neither_the_hook_nor_the_successor(monkeyp
     paths.mark(paths.WHY, "restore failed")
     leave.leave(a_box())
     assert done == [
+        "create-tags",
         "complete-lifecycle-action",
         "terminate-instance-in-auto-scaling-group",
         "put-metric-data",

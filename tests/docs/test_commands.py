@@ -41,6 +41,7 @@ MADE_ELSEWHERE = {
     "demo": "tests/e2e/test_demo.py",
     "drill": "tests/drills/test_cli.py",
     "game-day": "tests/ops/test_game_day.py",
+    "hostility": "tests/watchdog/test_hostility.py",
     "mutants": "tests/watchdog/test_mutants.py",
     "synth": "tests/synth.py",
     "thresholds": "tests/drills/test_rivals.py",

@@ -183,6 +183,7 @@ def test_preflight_of_the_deployed_fleet_fails_nothing_and_only_reads(live: Depl
     assert {name for name, line in lines.items() if line["level"] == "warn"} <= {
         "machine image",
         "artifacts",
+        "release",
         "subscriptions",
     }
     assert lines["watchdog's role"]["level"] == "pass"

@@ -224,6 +224,27 @@ def test_a_store_stack_without_a_bucket_is_told_with_its_status(ask: Any, status
     assert (found.level, f"llm-store is {status}: it names no bucket" in found.found) == (Level.WARN, True)
 
 
+def test_a_fleet_whose_every_boot_is_cold_for_want_of_a_release_is_told(ask: Any) -> None:
+    head = {**HEAD, "ETag": '"0"'}
+
+    def heads(Bucket: str, Key: str) -> dict[str, Any]:
+        if Key.startswith("artifacts/released/"):
+            raise GONE
+        return head
+
+    deployed = {
+        "cloudformation DescribeStacks": {"Stacks": [{"Outputs": [{"OutputKey": "BucketName", "OutputValue": "s"}]}]},
+        "s3 HeadObject": heads,
+    }
+    assert ask(fleet.released, deployed).level is Level.PASS, "no box has built anything yet"
+    serving = {**deployed, "lambda GetFunctionConfiguration": {"Role": "watchdog"}}
+    found = ask(fleet.released, serving)
+    assert (found.level, "every boot is cold" in found.found) == (Level.WARN, True)
+    assert "--built" in found.remedy
+    assert ask(fleet.released, {**serving, "s3 HeadObject": lambda Bucket, Key: head}).level is Level.PASS
+    assert ask(fleet.released, {}).level is Level.WARN, "nothing is deployed"
+
+
 EXISTING = Network(vpc_id="vpc-0a1b2c3d", subnet_ids=("subnet-1", "subnet-2"))
 
 

@@ -31,6 +31,29 @@ def test_words_of_aws_are_read_by_their_code(name: str, words: str) -> None:
     assert read(words).name == name
 
 
+CODES = {  # as AWS spells them; a letter wrong, and a refusal is "unknown"
+    "reclaim": "Server.SpotInstanceTermination Server.SpotInstanceShutdown",
+    "ended": "Client.UserInitiatedShutdown abandoned ABANDON",
+    "capacity": "InsufficientInstanceCapacity InsufficientCapacity UnfulfillableCapacity InsufficientHostCapacity "
+    "capacity-not-available Unsupported",
+    "quota": "MaxSpotInstanceCountExceeded VcpuLimitExceeded InstanceLimitExceeded VolumeLimitExceeded "
+    "MaxIOPSLimitExceeded NetworkInterfaceLimitExceeded InsufficientFreeAddressesInSubnet",
+    "price": "SpotMaxPriceTooLow price-too-low",
+    "permission": "UnauthorizedOperation AuthFailure AccessDenied not,authorized OptInRequired PendingVerification "
+    "Invalid,IAM,Instance,Profile Blocked",
+    "image": "InvalidAMIID InvalidSnapshot InvalidBlockDeviceMapping InvalidLaunchTemplate InvalidSubnetID InvalidGroup "
+    "InvalidSecurityGroup",
+    "key": "Client.InternalError InvalidKMSKey KMSKey",
+    "boot": "Client.InstanceInitiatedShutdown",
+    "unknown": "",
+}
+
+
+def test_codes_are_spelt_as_aws_spells_them() -> None:
+    words = {name: tuple(code.replace(",", " ") for code in codes.split()) for name, codes in CODES.items()}
+    assert {row.name: row.codes for row in TABLE} == words
+
+
 def test_every_code_leads_to_its_own_row_and_every_mailed_row_has_its_headline_and_its_place_on_the_page() -> None:
     for row in TABLE:
         assert all(read(f"Reason: {code}: words") is row for code in row.codes)

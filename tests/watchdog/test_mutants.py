@@ -6,8 +6,8 @@ import sys
 from tests.watchdog.mutants import MODULES, ROOT, mutants
 
 
-def test_every_fiftieth_mutant_is_caught() -> None:
-    command = [sys.executable, "-m", "tests.watchdog.mutants", "--every", "50", "--jobs", "1"]
+def test_every_hundredth_mutant_is_caught() -> None:
+    command = [sys.executable, "-m", "tests.watchdog.mutants", "--every", "100", "--jobs", "1"]
     run = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert run.returncode == 0, run.stdout + run.stderr
 

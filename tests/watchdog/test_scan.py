@@ -372,6 +372,7 @@ def test_scans_close_together_are_one_score_not_a_trend(elapsed: int, counts: bo
     cloud.scored = GOOD
     record = wake(cloud, "scan")
     assert (record["action"] == "re-arm") is counts
+    assert not cloud.parsed.trial, "a return on good scores is none"
     if not counts:
         assert record["reason"] == "1739 s since the last score, streak 1 of 2"
         assert "scores" not in cloud.calls

@@ -39,7 +39,7 @@ PS_WAITS_FOR_LOADS = (0, 12, 5)  # nobody says since when: the box must bear bot
 MODELS = Path(os.environ.get("OLLAMA_MODELS", "/nowhere"))
 STANDIN = Path("/opt/standin")
 MODEL_LAYER = "application/vnd.ollama.image.model"
-SYSTEM_LAYER = "application/vnd.ollama.image.system"
+TEXT_LAYERS = {name: f"application/vnd.ollama.image.{name.lower()}" for name in ("TEMPLATE", "SYSTEM")}
 MODEL_CONTEXT = GPU_CONTEXT = 256
 
 
@@ -63,14 +63,13 @@ def create(model: str, modelfile: Path, quantize: str = "") -> None:
     said = {name: value.strip() for name, value in lines}
     weights = (modelfile.parent / said["FROM"]).read_bytes()
     layers = [add_blob(weights + quantize.encode(), MODEL_LAYER)]
-    if "SYSTEM" in said:
-        layers.append(add_blob(said["SYSTEM"].encode(), SYSTEM_LAYER))
+    layers += [add_blob(said[name].encode(), kind) for name, kind in TEXT_LAYERS.items() if name in said]
     parameters = dict(value.split() for name, value in lines if name == "PARAMETER")
     write_manifest(model, layers, {"template": said.get("TEMPLATE", ""), "parameters": parameters})
 
 
 def write_manifest(model: str, layers: list[dict[str, Any]], said: dict[str, Any]) -> None:
-    """What the Modelfile said stands in the configuration, where the real one makes layers of it."""
+    """Template and parameters stand in the configuration, too, where this engine looks for them."""
     text = json.dumps({"model_format": "gguf", **said}).encode()
     config = add_blob(text, "application/vnd.docker.container.image.v1+json")
     path = manifest_path(model)
@@ -86,7 +85,7 @@ def administer(path: str, asked: dict[str, Any]) -> None:
         source = asked.get("from") or asked["source"]
         layers = json.loads(manifest_path(source).read_bytes())["layers"]
         if "system" in asked:
-            layers.append(add_blob(asked["system"].encode(), SYSTEM_LAYER))
+            layers.append(add_blob(asked["system"].encode(), TEXT_LAYERS["SYSTEM"]))
         write_manifest(asked.get("model") or asked["destination"], layers, image(source)[1])
     elif path == "/api/pull":
         add_blob(b"of some registry", MODEL_LAYER)

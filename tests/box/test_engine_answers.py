@@ -1,0 +1,56 @@
+"""What an engine that was taken over may say: an error of its own, never the end of whoever asked."""
+
+import http.server
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import config
+import engine
+import pytest
+
+
+@contextmanager
+def answering(body: bytes) -> Iterator[int]:
+    """A server on loopback that says this to everybody; its port."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Nothing on the screen."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"[" * 100_000, b'{"a": ' * 50_000, b"{" + b" " * (2 << 20) + b"}", b"\xff", b"[]", b"7", b'"x"'],
+    ids=["deep lists", "deep objects", "two MiB", "no text", "a list", "a number", "a string"],
+)
+def test_answer_that_is_none_is_an_error_of_the_engines(body: bytes, box: config.Box) -> None:
+    with answering(body) as port, pytest.raises(engine.EngineError):
+        engine.ask(replace(box, port=port), "GET", "/api/ps")
+
+
+@pytest.mark.parametrize(
+    "models",
+    [None, 7, "x", {"name": "x"}, [7], [None], [{"name": ["x"]}], [{"name": {}}], [{}], [[]]],
+    ids=str,
+)
+def test_list_of_models_of_another_shape_is_a_model_that_is_absent(models: Any, box: config.Box) -> None:
+    assert engine.loaded(box, "digest", {"models": models}, 2026).absent
+
+
+@pytest.mark.parametrize("odd", [None, 7, [], {}, "x"], ids=str)
+def test_model_whose_fields_are_of_another_kind_is_not_the_one_that_is_wanted(odd: Any, box: config.Box) -> None:
+    listed = {"name": engine.full_name(box.model), "context_length": odd, "digest": odd, "size": odd, "expires_at": odd}
+    assert engine.loaded(box, "digest", {"models": [listed]}, 2026).said
