@@ -34,10 +34,11 @@ class Serving:
         self._ask, self._reply, self._record = ask, reply, record
         self._gpu, self._cloud, self._config = gpu, cloud, config
         self._clock = asyncio.get_running_loop().time
-        self._arrived = self._clock()
+        self._arrived = self._asked_at = self._clock()
         self._failures: list[Failure] = []
         self._text: list[str] = []  # delivered so far, kept only where a continuation may need it
-        self._budget = fallback.local_budget(ask.stream, config.gateway.budgets)
+        budgets = config.gateway.budgets
+        self._budget = fallback.local_budget(ask.stream, budgets, cloud.p95(budgets.fallback_p95_seconds))
 
     async def run(self) -> web.StreamResponse:
         """The answer that the caller got. Cancelled, where the caller leaves: whatever was asked is let go."""
@@ -95,23 +96,25 @@ class Serving:
             if tier is Tier.GPU
             else fallback.cloud_budget(elapsed, self._ask.stream, self._config.gateway.budgets)
         )
-        by, answer = self._arrived + seconds, None
+        by = self._arrived + seconds
         if tier is Tier.CLOUD:
             await self._reserve()
+        self._record.sent(tier)
+        self._asked_at = self._clock()
+        if tier is Tier.GPU:
+            asked = self._gpu.asked(self._ask, self._record.headers(seconds), by, fresh=fresh)
+        else:
+            asked = self._cloud.asked(self._ask, by)
         try:
-            self._record.sent(tier)
-            if tier is Tier.GPU:
-                answer = await self._gpu.ask(self._ask, self._record.headers(seconds), by, fresh=fresh)
-            else:
-                answer = await self._cloud.ask(self._ask, by)
-            try:
+            async with asked as answer:
                 return await (self._stream(answer, tier, by) if self._ask.stream else self._whole(answer, tier, by))
-            finally:
-                answer.close()
-                if tier is Tier.CLOUD:
-                    self._cloud.done()
         except upstream.UpstreamError as error:
             raise targets.FailedError(targets.failure_of(error, tier, self._clock() - self._arrived)) from None
+
+    def _first_token(self, tier: Tier) -> None:
+        self._record.first_token()
+        if tier is Tier.CLOUD:
+            self._cloud.took(self._clock() - self._asked_at)
 
     async def _reserve(self) -> None:
         """The cloud costs: the caller's allowance and the day's spend are taken before it is asked."""
@@ -125,7 +128,7 @@ class Serving:
         if told is not None or not any(True for _ in chat.choices(found)):
             raise upstream.BrokenError(told or "an answer without choices")
         self._record.usage(chat.usage(found))
-        self._record.first_token()
+        self._first_token(tier)
         self._record.ends(State.DONE)
         return await self._reply.whole(found, self._model(tier), tier)
 
@@ -151,8 +154,10 @@ class Serving:
         try:
             async with aclosing(_chunks(answer, next_byte_by)) as chunks:
                 async for chunk in chunks:
-                    finished = finished or chat.finished(chunk)
                     self._record.usage(chat.usage(chunk))
+                    if finished:  # one finish_reason; what still comes are counts
+                        chunk["choices"] = []
+                    finished = finished or chat.finished(chunk)
                     if self._reply.tokens == began and not chat.delivers(chunk) and not finished:
                         continue  # a role, or nothing: no first token yet, and `reply` writes the role itself
                     await self._pass_on({**chunk, **(mark or {})}, tier)
@@ -170,7 +175,7 @@ class Serving:
         if self._continuable:
             self._text.append(chat.content(chunk))
         if not self._reply.tokens and chat.delivers(chunk):
-            self._record.first_token()
+            self._first_token(tier)
         await self._reply.chunk(chunk, self._model(tier), tier)
         self._record.delivered(self._reply.tokens)
 
@@ -204,12 +209,8 @@ class Serving:
         )
         by = self._clock() + self._config.gateway.budgets.fallback_first_token_seconds
         self._record.sent(Tier.CLOUD)
-        answer = await self._cloud.ask(ask, by)
-        try:
+        async with self._cloud.asked(ask, by) as answer:
             await self._relay(answer, Tier.CLOUD, by, {"continued_by": self._config.gateway.fallback.model})
-        finally:
-            answer.close()
-            self._cloud.done()
 
     def _model(self, tier: Tier) -> str:
         return self._ask.model if tier is Tier.GPU else self._config.gateway.fallback.model

@@ -2,14 +2,16 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.admission import Ask
 from gateway.authorize import Authorize
 from gateway.breaker import Breaker
 from gateway.config import Config
-from gateway.fallback import Failure, Kind, Tier
+from gateway.fallback import SERVER_ERROR, Failure, Kind, Tier, p95
 from gateway.voice import Instructions, Voice
 from relay import upstream
 
@@ -18,6 +20,9 @@ ROUTE = "/chat/completions"
 BOX_HEADER, WAIT_HEADER = "x-lane-box", "x-lane-wait-seconds"
 UNAUTHORIZED, TOO_MANY, UNAVAILABLE = 401, 429, 503
 OWN_PAUSE_SECONDS = 5.0  # after a 429 of the cloud that names no time
+FAILURES_MOST = 3  # of the cloud in a row; then it is left alone for a while
+BREAK_SECONDS = 30.0
+REMEMBERED = 100  # answers of the cloud, of which the p95 is taken
 
 
 class FailedError(Exception):
@@ -74,21 +79,24 @@ class Gpu:
         self._probe: asyncio.Task[None] | None = None
         self.breaker = Breaker()
 
-    async def ask(self, ask: Ask, headers: Mapping[str, str], by: float, *, fresh: bool) -> upstream.Answer:
-        """An answer that has begun; raises UpstreamError."""
+    @asynccontextmanager
+    async def asked(
+        self, ask: Ask, headers: Mapping[str, str], by: float, *, fresh: bool
+    ) -> AsyncGenerator[upstream.Answer]:
+        """An answer that has begun, for as long as the block reads it; raises UpstreamError."""
         session = self._fresh if fresh else self._pooled
-        url = f"{self._url}/v1{ROUTE}"
-        answered = False
+        payload = encoded(body_for(ask, ask.engine_model))
         try:
-            answer = await upstream.post(session, url, encoded(body_for(ask, ask.engine_model)), headers, by)
-            answered = True
-            return answer
-        except (upstream.StatusError, upstream.ResetError, upstream.SilentError):
-            answered = True
-            raise
-        finally:
-            if answered:
+            answer = await upstream.post(session, f"{self._url}/v1{ROUTE}", payload, headers, by)
+        except upstream.UpstreamError as error:
+            if not isinstance(error, upstream.RefusedError):
                 self.breaker = self.breaker.taken()
+            raise
+        self.breaker = self.breaker.taken()
+        try:
+            yield answer
+        finally:
+            answer.close()
 
     def all_refused(self) -> None:
         """Every fresh connection of a request was refused: no more are tried but by the probe."""
@@ -133,6 +141,8 @@ class Cloud:
         self._session = upstream.session()
         self._in_flight = 0
         self._pause_until = 0.0
+        self._failed = 0
+        self._took: deque[float] = deque(maxlen=REMEMBERED)
 
     def closed(self, ask: Ask) -> str:
         """Why it is not asked now; empty: it may be."""
@@ -145,21 +155,40 @@ class Cloud:
         if self._in_flight >= self._config.concurrency:
             return f"{self._config.concurrency} requests are with it already"
         if asyncio.get_running_loop().time() < self._pause_until:
-            return "it asked for a pause"
+            return "it failed or asked for a pause a moment ago"
         return ""
 
-    async def ask(self, ask: Ask, by: float) -> upstream.Answer:
-        """An answer that has begun, counted until `done`; raises UpstreamError."""
+    def p95(self, otherwise: float) -> float:
+        """Seconds to its first token or its whole answer, as measured here."""
+        return p95(self._took, otherwise)
+
+    @asynccontextmanager
+    async def asked(self, ask: Ask, by: float) -> AsyncGenerator[upstream.Answer]:
+        """An answer that has begun, for as long as the block reads it; raises UpstreamError."""
+        answer = None
         self._in_flight += 1
         try:
-            return await self._post(ask, by)
-        except BaseException:
-            self._in_flight -= 1
+            answer = await self._post(ask, by)
+            yield answer
+            self._judged(True)
+        except upstream.UpstreamError as error:
+            self._judged(isinstance(error, upstream.StatusError) and error.status < SERVER_ERROR)
             raise
+        finally:
+            self._in_flight -= 1
+            if answer:
+                answer.close()
 
-    def done(self) -> None:
-        """One answer less is under way."""
-        self._in_flight -= 1
+    def took(self, seconds: float) -> None:
+        """It was asked so long ago, and its first token or its whole answer is here."""
+        self._took.append(seconds)
+
+    def _judged(self, well: bool) -> None:
+        """Its breaker: what fails again and again is not asked by every request in turn."""
+        self._failed = 0 if well else self._failed + 1
+        if self._failed >= FAILURES_MOST:
+            self._failed = 0
+            self._pause_until = asyncio.get_running_loop().time() + BREAK_SECONDS
 
     async def _post(self, ask: Ask, by: float) -> upstream.Answer:
         instructions = self._voice.instructions or Instructions()

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from hypothesis import event, given
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from fleet.gateway_settings import Budgets, Gateway
@@ -49,7 +49,8 @@ def lives(fail: Any, *, budget: float, cloud: str, gpu: str = "") -> tuple[list[
                 return steps, now
 
 
-@given(FAILURES, FAILURES, st.sampled_from([30.0, 92.0]), st.sampled_from(["", "off"]))
+@settings(deadline=None)
+@given(FAILURES, FAILURES, st.sampled_from([2.0, 5.0]), st.sampled_from(["", "off"]))
 def test_every_request_ends_within_its_budget_and_asks_the_cloud_once_at_most(
     first: Failure, other: Failure, budget: float, cloud: str
 ) -> None:
@@ -57,7 +58,7 @@ def test_every_request_ends_within_its_budget_and_asks_the_cloud_once_at_most(
     steps, ended = lives(lambda tier: next(turns, other), budget=budget, cloud=cloud)
     asked = [step.tier for step in steps if isinstance(step, fallback.Ask)]
     assert asked.count(Tier.CLOUD) <= (0 if cloud else 1)
-    assert ended <= budget + fallback.RETRY_AFTER_MOST_SECONDS
+    assert ended <= budget
     last = steps[-1]
     if isinstance(last, PassOn):
         assert last.failure.status in fallback.FAILS_ANYWHERE
@@ -67,6 +68,7 @@ def test_every_request_ends_within_its_budget_and_asks_the_cloud_once_at_most(
         assert last.retry_after_seconds > 0
 
 
+@settings(deadline=None)
 @given(FAILURES)
 def test_before_the_cloud_a_target_is_asked_no_more_often_than_its_failure_allows(failure: Failure) -> None:
     steps, _ = lives(lambda tier: failure, budget=30.0, cloud="")
@@ -84,12 +86,14 @@ def test_request_whose_gpu_is_out_goes_to_the_cloud_or_waits_in_line_for_its_bud
 
 
 def test_local_budget_leaves_room_for_the_fallback_below_the_wall() -> None:
-    for p95 in (1.0, 6.0, 20.0):
-        budgets = Budgets(fallback_p95_seconds=p95)
-        assert fallback.local_budget(False, budgets) + p95 <= budgets.wall_seconds
+    for p95 in (1.0, 6.0, 20.0, 200.0):
+        assert 0 <= fallback.local_budget(False, BUDGETS, p95) <= max(0, BUDGETS.wall_seconds - p95)
+    assert fallback.p95([9.0] * 19, 6.0) == 6.0, "too few to tell"
+    assert fallback.p95([*range(1, 101)], 6.0) == 96
     assert fallback.cloud_budget(30.0, True, BUDGETS) == 30.0 + BUDGETS.fallback_first_token_seconds
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["refused", "taken", "probe"]), st.floats(0, 3)), max_size=30))
 def test_breaker_is_open_from_a_refusal_to_the_next_connection_and_probes_twice_a_second(steps: Any) -> None:
     breaker, now, is_open, probed = Breaker(), 0.0, False, 0.0
@@ -121,6 +125,7 @@ BODY = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(BODY)
 def test_a_body_of_any_shape_is_admitted_or_refused(body: dict[str, Any]) -> None:
     try:
@@ -133,6 +138,7 @@ def test_a_body_of_any_shape_is_admitted_or_refused(body: dict[str, Any]) -> Non
     assert told == (True, True)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60), st.text(max_size=80), st.integers(0, 4))
 def test_address_is_never_one_that_a_caller_made_up(peer_hint: str, forwarded: str, hops: int) -> None:
     found = callers.address_of("192.0.2.1", forwarded, hops)

@@ -143,6 +143,15 @@ async def test_when_the_cloud_refuses_the_request_goes_back_into_the_line() -> N
 
 
 @on_loop
+async def test_cloud_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
+    async with Target(fails(500)) as cloud, serving(closed_port(), cloud.url, budgets=QUICK) as caller:
+        found = await asyncio.gather(*(caller.chat() for _ in range(3)))
+        assert {answer.status for answer in found} == {503}
+        assert "a moment ago" in (await caller.chat()).body["error"]["message"]
+        assert len(cloud.asked) == 3
+
+
+@on_loop
 async def test_nobody_is_an_honest_503_within_the_budget_and_costs_the_caller_nothing() -> None:
     store, brief = MemoryStore(), replace(QUICK, connected_seconds=0.4)
     async with Target(fails(503)) as cloud, serving(closed_port(), cloud.url, store=store, budgets=brief) as caller:

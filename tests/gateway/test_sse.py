@@ -3,7 +3,7 @@
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relay import chat, sse
@@ -37,6 +37,7 @@ def test_event_source_suite(name: str) -> None:
     assert _data(list(sse.Parser().feed(stream))) == expected
 
 
+@settings(deadline=None)
 @given(st.sampled_from(sorted(CASES)), st.lists(st.integers(0, 120)))
 def test_reads_may_split_a_stream_anywhere(name: str, cuts: list[int]) -> None:
     stream, expected = CASES[name]
@@ -46,6 +47,7 @@ def test_reads_may_split_a_stream_anywhere(name: str, cuts: list[int]) -> None:
     assert _data(events) == expected
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_bytes_of_any_kind_are_read_without_an_error(stream: bytes) -> None:
     for event in sse.Parser().feed(stream):
@@ -75,6 +77,7 @@ ANYTHING = st.recursive(
 )
 
 
+@settings(deadline=None)
 @given(ANYTHING)
 def test_chunks_of_any_shape_are_judged(found: object) -> None:
     chunk = {"choices": found, "error": found, "usage": found}
