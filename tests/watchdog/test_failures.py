@@ -41,8 +41,8 @@ CODES = {  # as AWS spells them; a letter wrong, and a refusal is "unknown"
     "price": "SpotMaxPriceTooLow price-too-low",
     "permission": "UnauthorizedOperation AuthFailure AccessDenied not,authorized OptInRequired PendingVerification "
     "Invalid,IAM,Instance,Profile Blocked",
-    "image": "InvalidAMIID InvalidSnapshot InvalidBlockDeviceMapping InvalidLaunchTemplate InvalidSubnetID InvalidGroup "
-    "InvalidSecurityGroup",
+    "image": "InvalidAMIID InvalidSnapshot InvalidBlockDeviceMapping InvalidLaunchTemplate InvalidSubnetID "
+    "InvalidGroup InvalidSecurityGroup",
     "key": "Client.InternalError InvalidKMSKey KMSKey",
     "boot": "Client.InstanceInitiatedShutdown",
     "unknown": "",
