@@ -123,6 +123,7 @@ def _drain(s: Settings) -> Iterator[Problem]:
 
 
 def _termination_hook(s: Settings) -> Iterator[Problem]:
+    # aws-behaviours: delay-beside-hook
     hook, delay = s.drain.termination_hook_seconds, s.drain.deregistration_delay_seconds
     if hook < delay:
         yield Problem("drain.termination_hook_seconds", hook, f"at least drain.deregistration_delay_seconds ({delay})")
@@ -166,7 +167,7 @@ def _model_fits(s: Settings) -> Iterator[Problem]:
 
 
 def _score_types(s: Settings) -> Iterator[Problem]:
-    if len(set(s.score_types)) < 3:
+    if len(set(s.score_types)) < 3:  # aws-behaviours: score-needs-three-types
         allowed = "at least three differently named types: with fewer the placement-score API always answers low"
         yield Problem("score_types", s.score_types, allowed)
     yield from _distinct("score_types", s.score_types)

@@ -1,7 +1,8 @@
 """`make deploy` and `make destroy`: the CDK CLI in the one order that works, and what each leaves behind.
 
 Deploy: the model store; then, once `fleetctl publish` has filled it, everything else. CloudFormation waits for the
-first box to serve, and a box without a model never does. An empty store ends the deploy here, with the next command.
+first box to serve (aws-behaviours: first-box-awaited), and a box without a model never does. An empty store ends the
+deploy here, with the next command.
 While launching is suspended, or something else rolls the group, a deploy is refused: it would wait and roll back.
 Destroy: every stack, then by listing what is kept on purpose and what that costs.
 Arguments after the verb go to the CLI (`make deploy ARGS="--require-approval never"`).

@@ -62,7 +62,7 @@ def box_role(
         },
     }
     grants = [room.allow(*actions, **scopes[kind]) for kind, actions in box_config.ACTIONS.items()]
-    session_manager = room.allow(
+    session_manager = room.allow(  # aws-behaviours: run-command-channel
         "ssm:UpdateInstanceInformation",
         "ssmmessages:CreateControlChannel",
         "ssmmessages:CreateDataChannel",
@@ -94,6 +94,7 @@ def launch_grants(
     """
     template = room.arn("ec2", f"launch-template/{template_id}")
     from_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
+    # aws-behaviours: flip-keeps-template-resources
     not_overridden = {**from_template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}}
     of_our_types = {"StringEquals": {"ec2:InstanceType": list(settings.pools)}}
     statements = [

@@ -115,6 +115,7 @@ class GroupStack(Room):
             ),
         )
         # On by default, and then a target that turns unhealthy while it drains loses its live streams.
+        # aws-behaviours: deregistered-keeps-connections
         target_group.set_attribute("target_health_state.unhealthy.connection_termination.enabled", "false")
         balancer = elbv2.NetworkLoadBalancer(
             self,
@@ -202,6 +203,7 @@ class GroupStack(Room):
             auto_scaling_group_name=names.group(s.fleet_name),
             min_size=str(s.capacity.min),
             max_size=str(s.capacity.max),
+            # aws-behaviours: zones-of-a-standing-group
             vpc_zone_identifier=[subnet.subnet_id for subnet in self._network.vpc.public_subnets],
             mixed_instances_policy=cfn.MixedInstancesPolicyProperty(
                 instances_distribution=cfn.InstancesDistributionProperty(
@@ -219,7 +221,8 @@ class GroupStack(Room):
                 ),
             ),
             capacity_rebalance=True,
-            lifecycle_hook_specification_list=[  # aws-behaviours: hooks-before-first-box, hooks-follow
+            # aws-behaviours: hooks-before-first-box, hooks-follow, in-service-at-once
+            lifecycle_hook_specification_list=[
                 cfn.LifecycleHookSpecificationProperty(
                     lifecycle_hook_name=names.LAUNCH_HOOK,
                     lifecycle_transition="autoscaling:EC2_INSTANCE_LAUNCHING",
@@ -230,7 +233,7 @@ class GroupStack(Room):
                     lifecycle_hook_name=names.TERMINATION_HOOK,
                     lifecycle_transition="autoscaling:EC2_INSTANCE_TERMINATING",
                     default_result="CONTINUE",
-                    heartbeat_timeout=s.drain.termination_hook_seconds,
+                    heartbeat_timeout=s.drain.termination_hook_seconds,  # aws-behaviours: delay-beside-hook
                 ),
             ],
             instance_maintenance_policy=cfn.InstanceMaintenancePolicyProperty(
@@ -252,7 +255,7 @@ class GroupStack(Room):
                     max_healthy_percentage=MAX_HEALTHY_PERCENT,
                     instance_warmup=WARM_UP_SECONDS,
                     # A deploy replaces boxes of an older template; a lever that moved since the last one is no reason.
-                    skip_matching=True,
+                    skip_matching=True,  # aws-behaviours: skip-matching-compares
                 ),
             )
         )
@@ -261,6 +264,7 @@ class GroupStack(Room):
 
     def _store_check(self) -> cdk.CustomResource:
         """CloudFormation waits for the first box to serve: without its files that wait would end in a roll-back."""
+        # aws-behaviours: first-box-awaited
         model, bucket = self._settings.model, self._store.bucket
         keys = [artifact.key for artifact in (model.engine, model.gguf, model.modelfile)]
         function = python_function(

@@ -173,10 +173,10 @@ class Watchdog:
             ),
             # These name an instance and no group: the function looks whether it is one of ours.
             "SpotNotice": events.EventPattern(source=["aws.ec2"], detail_type=list(BOX_EVENTS)),
-            "BoxEnded": events.EventPattern(
+            "BoxEnded": events.EventPattern(  # aws-behaviours: end-told
                 source=["aws.ec2"], detail_type=[STATE_EVENT], detail={"state": list(ENDING)}
             ),
-            "GroupChanged": events.EventPattern(
+            "GroupChanged": events.EventPattern(  # aws-behaviours: group-events
                 source=["aws.autoscaling"], detail_type=list(GROUP_EVENTS), detail={"AutoScalingGroupName": [group]}
             ),
         }

@@ -9,7 +9,8 @@ import paths
 
 # Names that udev gives to instance-store disks; EBS volumes are called nvme-Amazon_Elastic_Block_Store_*.
 DISKS = ("/dev/disk/by-id", "nvme-Amazon_EC2_NVMe_Instance_Storage_*")
-IMAGE_MOUNT = Path("/opt/dlami/nvme")  # where the deep-learning image mounts it (over LVM): mkfs would find it busy
+# Where the deep-learning image mounts it (over LVM): mkfs would find it busy (aws-behaviours: image-mounts-store).
+IMAGE_MOUNT = Path("/opt/dlami/nvme")
 OWN_MOUNT = paths.STATE / "nvme"
 
 

@@ -1,7 +1,7 @@
 """Takes the box out of service without cutting a stream: refuses new callers, deregisters, waits. The agent runs it.
 
 On a notice the gate shuts first: a deregistered target gets new connections for about two minutes, and the box has no
-more. An end that the group plans has the time (`planned.py`).
+more (aws-behaviours: deregistered-routed). An end that the group plans has the time (`planned.py`).
 """
 
 import subprocess
@@ -78,7 +78,7 @@ def leave_balancer(box: Box, aws: Aws, patience_seconds: float, *, once_unhealth
     """Deregister in the background, by this thread.
 
     `once_unhealthy`: where another target is healthy, the balancer sends new callers there sooner if this one fails its
-    probes for a while than if it is deregistered at once.
+    probes for a while than if it is deregistered at once. The group may not wait (aws-behaviours: notice-deregisters).
     """
     if not paths.COMPLETED.exists():
         _end_boot()  # before deregistering: a registration on its way must not land after it

@@ -62,6 +62,7 @@ def turn_away(port: int) -> None:
     """From now on a request that comes on a connection after an answer gets a TCP reset, before the engine has read a
     byte of it; one that is being asked or answered goes on. In force until the gate opens. Raises GateError.
     """
+    # aws-behaviours: kernel-turns-away
     with _locked():
         if _has_nft():
             _run(["nft", "-f", "-"], _nft_turn_away(port))

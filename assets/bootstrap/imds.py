@@ -34,7 +34,7 @@ class Imds:
         self._host, self._timeout = host, timeout_seconds
         self._token: Optional[str] = None
         self._lock = threading.Lock()
-        self.date: Optional[datetime] = None  # what metadata's own clock said in its last answer
+        self.date: Optional[datetime] = None  # metadata's clock at its last answer (aws-behaviours: metadata-dated)
 
     def get(self, path: str) -> Optional[str]:
         """Text of a path below /latest/, or None where it does not exist (404)."""

@@ -84,6 +84,7 @@ def _tell(box: Box, aws: Aws, stream: str) -> None:
 
 def _tag_failed(aws: Aws) -> None:
     """The watchdog counts failed boots by this tag: a launch that is given up may as well have been reclaimed."""
+    # aws-behaviours: tag-seen
     try:
         aws.tag_boot(names.BOOT_FAILED, TAG_SECONDS)
     except AwsError as error:

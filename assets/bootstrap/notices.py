@@ -13,7 +13,7 @@ REBALANCE = "meta-data/events/recommendations/rebalance"
 LIFECYCLE = "meta-data/autoscaling/target-lifecycle-state"
 TERMINATED = "Terminated"  # the group wants this box to end: its termination hook is running
 
-SCHEDULED = "meta-data/events/maintenance/scheduled"
+SCHEDULED = "meta-data/events/maintenance/scheduled"  # aws-behaviours: scheduled-in-metadata
 ENDS_A_BOX = ("instance-stop", "instance-retirement", "instance-reboot", "system-reboot")  # a reboot empties its store
 
 NOTICE_SECONDS = 120.0  # AWS: two minutes

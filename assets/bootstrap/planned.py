@@ -1,7 +1,7 @@
 """An end that the group plans: deregister, keep the gate open until the balancer has let go, then let streams end.
 
 A balancer sends new connections to a deregistered target for about two minutes, and reports say up to five: a gate shut
-before that refuses callers while another box serves.
+before that refuses callers while another box serves (aws-behaviours: deregistered-routed).
 """
 
 import threading

@@ -27,7 +27,7 @@ STAGES = (
     Stage("gate", (), 10),
     Stage("agent", ("gate",), 80),
     Stage("telemetry", ("gate",), 300, serving=False),
-    Stage("register", ("gate",), 120),
+    Stage("register", ("gate",), 120),  # aws-behaviours: held-registers
     Stage("store", ("gate",), 60),
     Stage("plan", ("gate",), 120),
     Stage("engine", ("store", "plan"), 120),

@@ -137,5 +137,6 @@ def _loopback(address: str) -> bool:
 
 def close(port: int, peers: Iterable[str]) -> None:
     """Reset these connections, which the kernel tells both ends. Raises StreamsError, also where it cannot."""
+    # aws-behaviours: kernel-turns-away
     each = " or ".join(f"dst = {peer}" for peer in peers)
     _ss("-HKtn", "state", "established", "state", "close-wait", f"( sport = :{port} and ( {each} ) )")

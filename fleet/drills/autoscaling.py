@@ -33,7 +33,7 @@ class AutoScalingGroup:
         self.suspended = {"AZRebalance": BY_USER}  # process to reason
         self.boxes: dict[str, SimulatedBox] = {}
         self.refreshes = Refreshes(world, self.boxes, self._publish, self._refresh_ended)
-        self._leaving: dict[str, Box] = {}  # listed for a while after their launch was abandoned
+        self._leaving: dict[str, Box] = {}  # listed after their launch was abandoned (aws-behaviours: abandoned-listed)
         self._wrong_kind: set[str] = set()
         self._ladder = RetryLadder(world, self._launch_missing)
         self._failing_since: float | None = None
@@ -70,7 +70,7 @@ class AutoScalingGroup:
             self.percentage = percentage
             self._world.log("lever", percentage=percentage)
         self._mark_wrong_kind()
-        self._ladder.begin(draw(self._lags, self._world.behaviour.flip_attempt))
+        self._ladder.begin(draw(self._lags, self._world.behaviour.flip_attempt))  # aws-behaviours: flip-tries-at-once
 
     def suspend(self, process: str, reason: str = BY_USER) -> None:
         self.suspended[process] = reason
@@ -133,6 +133,7 @@ class AutoScalingGroup:
 
     def box_gone(self, box: SimulatedBox) -> None:
         """EC2 has ended it. While its launch hook holds a box nobody looks, and it keeps its place."""
+        # aws-behaviours: held-dead-keeps-place
         if box.lifecycle == HELD and not self._world.behaviour.judges_held:
             return
         box.lifecycle, self._snapshot = "Terminated", None

@@ -54,7 +54,7 @@ class RetryLadder:
             return
         self._at = math.inf
         if self._launch_all():
-            gaps = self._world.behaviour.retry_ladder
+            gaps = self._world.behaviour.retry_ladder  # aws-behaviours: retry-gaps
             self.schedule(gaps[min(self._rung, len(gaps) - 1)], latest=gaps[-1])
             self._rung += 1
 

@@ -7,7 +7,7 @@ from fleet.drills.clock import utc
 from fleet.settings import Settings
 
 ACCOUNT = "123456789012"
-# The code stands last, as AWS puts it.
+# The code stands last, as AWS puts it (aws-behaviours: cancelled-told).
 CANCELLED = "Instance became unhealthy while waiting for instance to be in InService state. Termination Reason: "
 Payload = dict[str, Any]
 

@@ -71,7 +71,7 @@ def _groups_of(listener: Any) -> set[str]:
 
 @extend(models.ELBv2Backend, "create_listener")
 def create_listener(original: Any, backend: Any, load_balancer_arn: str, *args: Any, **kwargs: Any) -> Any:
-    """A target group belongs to one balancer at a time."""
+    """A target group belongs to one balancer at a time (aws-behaviours: target-group-one-balancer)."""
     listener = original(backend, load_balancer_arn, *args, **kwargs)
     _keep_to_one_balancer(backend, listener)
     return listener

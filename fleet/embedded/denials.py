@@ -13,7 +13,7 @@ from fleet.embedded import ACCOUNT, credentials, policies
 from fleet.embedded.calls import Call
 from fleet.embedded.missing import ApiError
 
-DEFAULT_TYPE = "m1.small"  # of RunInstances
+DEFAULT_TYPE = "m1.small"  # of RunInstances (aws-behaviours: bare-template-type)
 
 
 def denied(call: Call) -> ApiError | None:
@@ -37,7 +37,7 @@ def denied(call: Call) -> ApiError | None:
 
 def _tried(call: Call) -> list[tuple[str, str, dict[str, list[str]]]]:
     """Action, resource and context of each thing that must be allowed."""
-    if call.service == "ssm" and "Parameter" in call.operation:
+    if call.service == "ssm" and "Parameter" in call.operation:  # aws-behaviours: parameters-all-or-nothing
         names = call.parameters.get("Names") or [call.parameters.get("Name", "*")]
         return [(f"ssm:{call.operation}", _arn(name, call.region), {}) for name in names]
     if (call.service, call.operation) == ("autoscaling", "UpdateAutoScalingGroup"):

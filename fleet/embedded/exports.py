@@ -24,7 +24,7 @@ def exported(stack: models.Stack) -> dict[str, str]:
 
 
 def check_exports(stack: models.Stack, before: dict[str, str]) -> None:
-    """Refuse a change of what another stack imports, in CloudFormation's own words."""
+    """Refuse a change of what another stack imports, in CloudFormation's own words (aws-behaviours: export-in-use)."""
     after = exported(stack)
     for name, user in importers(stack).items():
         if name in before and before[name] != after.get(name):

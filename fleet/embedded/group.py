@@ -239,7 +239,7 @@ def terminate_instance(original: Any, backend: Any, instance_id: str, should_dec
         raise ValidationError(
             f"Instance Id not found - No managed instance found for instance ID: {instance_id}"
         ) from None
-    if held(state):
+    if held(state):  # aws-behaviours: held-ended-by-name
         raise ValidationError(f"The instance {instance_id} is in {state.lifecycle_state} and cannot be terminated")
     return original(backend, instance_id, should_decrement)
 

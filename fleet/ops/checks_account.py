@@ -113,7 +113,7 @@ def linked_roles(ground: Ground) -> Finding:
 
 def ebs_key(ground: Ground) -> Finding:
     """Whether launches may use the key that volumes are encrypted with: the account's default, or the settings' own."""
-    key = ground.settings.ebs_key_arn
+    key = ground.settings.ebs_key_arn  # aws-behaviours: ebs-key-grant
     if key is None:
         if not ground.aws.call("ec2", "GetEbsEncryptionByDefault").get("EbsEncryptionByDefault"):
             return passed("volumes use AWS's own key")

@@ -40,7 +40,7 @@ def _denied(ground: Ground, role: str, action: str, question: dict[str, Any]) ->
 
 def _questions(ground: Ground, function: dict[str, Any], group: dict[str, Any]) -> Iterator[Question]:
     """Every grant that a flip needs, with its resources and context as AWS would check them."""
-    settings = ground.settings
+    settings = ground.settings  # aws-behaviours: flip-dry-runs-launch
     _, partition, _, _, account, *_ = function["FunctionArn"].split(":")
     specification = group["MixedInstancesPolicy"]["LaunchTemplate"]["LaunchTemplateSpecification"]
     data = ground.aws.call(

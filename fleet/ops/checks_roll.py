@@ -15,7 +15,7 @@ def launching(ground: Ground) -> Finding:
     if ground.group is None:
         return not_deployed("the group launches as soon as it stands")
     suspended = {each["ProcessName"]: each.get("SuspensionReason", "") for each in ground.group["SuspendedProcesses"]}
-    if "Launch" in suspended:
+    if "Launch" in suspended:  # aws-behaviours: refresh-without-launch
         return failed(
             f"Launch is suspended ({suspended['Launch']}): a refresh would replace nothing and roll back",
             'mend the cause, then `fleetctl resume --why "mended"`, then deploy: docs/runbook/mail-boot-loop.md',

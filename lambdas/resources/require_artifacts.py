@@ -1,4 +1,7 @@
-"""Custom resource: fails the deploy within seconds while the model store lacks a file that the first box would need."""
+"""Custom resource: fails the deploy within seconds while the model store lacks a file that the first box would need.
+
+CloudFormation would wait for that box (aws-behaviours: first-box-awaited).
+"""
 
 from typing import Any
 

@@ -83,6 +83,7 @@ def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: S
 def _flip(state: State, kind: Kind, world: World, cloud: Cloud, settings: Settings, now: datetime) -> None:
     """A refresh in the way is cancelled if it is our own, or if it is stuck (it retries for an hour) in an outage."""
     group, send_template = world.seen_group, not world.deploying
+    # aws-behaviours: flip-tries-at-once, refresh-without-configuration
     try:
         cloud.flip(group, state.expected_lever, send_template=send_template)
     except RefreshActiveError:
@@ -101,6 +102,7 @@ def _roll_to_end(state: State, cloud: Cloud) -> bool:
 
 def _end_held(cloud: Cloud, box: str) -> None:
     """By its launch hook; ending a box in Pending:Wait by name is documented nowhere, so only where no hook answers."""
+    # aws-behaviours: held-abandoned, held-ended-by-name
     try:
         cloud.abandon(box)
     except GoneError:

@@ -35,6 +35,7 @@ from lambdas.watchdog.cloud import (
 CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 2, 8, 2
 RESERVE_SECONDS = (CONNECT_SECONDS + READ_SECONDS) * ATTEMPTS + 3  # the slowest single call, and the report
 NOT_BEGUN = datetime.max.replace(tzinfo=UTC)  # start of a refresh that is still pending
+# Boxes that differ in their purchase alone are replaced, too (aws-behaviours: skip-matching-compares).
 ROLL = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False}
 MINUTE_SECONDS = 60
 FILTER_VALUES = 200  # of one DescribeInstances filter
@@ -109,7 +110,8 @@ class AwsCloud:
             Period=MINUTE_SECONDS,
             Statistics=["Maximum"],
         )
-        served: int = sum(point["Maximum"] >= 1 for point in found["Datapoints"])  # with no target the metric vanishes
+        # With no target the metric vanishes (aws-behaviours: metric-lag).
+        served: int = sum(point["Maximum"] >= 1 for point in found["Datapoints"])
         return max(int((end - start).total_seconds()) // MINUTE_SECONDS - served, 0)
 
     def group(self) -> Group:
@@ -164,6 +166,7 @@ class AwsCloud:
         return {raw["AvailabilityZoneId"]: raw["Score"] for page in pages for raw in page["SpotPlacementScores"]}
 
     def flip(self, group: Group, percentage: int, *, send_template: bool) -> None:
+        # aws-behaviours: flip-whole-distribution, flip-without-template
         distribution = {**group.policy["InstancesDistribution"], "OnDemandPercentageAboveBaseCapacity": percentage}
         policy: dict[str, Any] = {"InstancesDistribution": distribution}
         if send_template:
@@ -288,7 +291,7 @@ def refresh_of(raw: dict[str, Any]) -> Refresh:
         id=raw["InstanceRefreshId"],
         status=raw["Status"],
         started_at=raw.get("StartTime", NOT_BEGUN),
-        like_ours=ROLL.items() <= raw.get("Preferences", {}).items(),
+        like_ours=ROLL.items() <= raw.get("Preferences", {}).items(),  # aws-behaviours: refresh-tells-preferences
     )
 
 

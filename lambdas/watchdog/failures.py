@@ -34,6 +34,7 @@ class Failure:
 
 RECLAIM = Failure("reclaim", ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"))
 # By a call: the box's own as it leaves, the group's, an operator's or ours. It says nothing of why.
+# aws-behaviours: abandon-told
 ENDED = Failure("ended", ("Client.UserInitiatedShutdown", "abandoned", "ABANDON"))
 CAPACITY = Failure(
     "capacity",
@@ -112,6 +113,7 @@ def read(words: str) -> Failure:
 
 def with_code_first(words: str) -> str:
     """The words, their code in front where a mail would cut it off: AWS puts it last as well."""
+    # aws-behaviours: cancelled-told
     codes = [code for code in read(words).codes if code in words] or ANY_CODE.findall(words)
     if not codes or any(code in words[:CODE_WITHIN] for code in codes):
         return words
@@ -124,6 +126,7 @@ def failed_boot(box: Instance | None, words: str, at: datetime, settings: Settin
     `words` are the group's. A reclaim, an end by somebody's call and the lack of an event are no evidence; the box's
     own word, its budget used up and any other state reason are.
     """
+    # aws-behaviours: ended-described, tag-seen
     if box is not None and box.boot == names.BOOT_FAILED:
         return f"the box says {names.TAG_BOOT}={names.BOOT_FAILED}"
     reason = box.reason if box is not None else ""

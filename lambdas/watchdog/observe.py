@@ -13,7 +13,7 @@ from lambdas.watchdog.world import HELD, World
 
 MARKET_EVENTS = {Wake.LAUNCH_FAILED, Wake.INTERRUPTION, Wake.REBALANCE, Wake.TERMINATED, Wake.PATIENCE}
 CHURN = {Wake.SCAN, Wake.TERMINATED}  # a box has gone: nothing may serve now
-METRIC_LAG = timedelta(minutes=10)  # of a balancer's metric: 9 min at most from what happened to the alarm
+METRIC_LAG = timedelta(minutes=10)  # 9 min at most from what happened to the alarm (aws-behaviours: metric-lag)
 # A lit alarm sends no second event: past the skip cap, whatever wakes the watchdog has it judged again.
 JUDGES = MARKET_EVENTS | {Wake.LAUNCHED, Wake.REFRESH_ENDED, Wake.BOX_ENDED}
 OF_A_BOX = {Wake.INTERRUPTION, Wake.REBALANCE, Wake.BOX_ENDED}
@@ -41,7 +41,7 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     state, world = _known(text, signal), World(lever=lever)
     needs = _needs(signal, state)
     if signal.wake in OF_A_BOX or (signal.wake is Wake.LAUNCH_FAILED and signal.box):
-        world = world.having(instances=cloud.instances((signal.box,)))
+        world = world.having(instances=cloud.instances((signal.box,)))  # aws-behaviours: ended-described
         known = world.instances.get(signal.box)
         if signal.wake in OF_A_BOX and not (known and known.ours) and not state.unfinished:
             return None, World()  # somebody else's: these events name no group

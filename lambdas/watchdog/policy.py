@@ -100,6 +100,7 @@ def _ending_held(
     decision: Decision, signal: Signal, world: World, state: State, settings: Settings, now: datetime
 ) -> Decision:
     """The decision, and what the launch hook holds for nothing: a box that has ended, or soon will; a hung one."""
+    # aws-behaviours: held-counts, held-dead-keeps-place
     if decision.leaves_state:
         return decision
     after = decision.state or state

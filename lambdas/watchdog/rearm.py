@@ -96,7 +96,8 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
     if why := next(iter(failed), expired(known, settings, now)):
         return fell_back(known, now, why)
-    enough = len(spot) >= world.seen_group.desired - settings.capacity.on_demand_base  # the group replaces unasked
+    # The group replaces unasked, or does not (aws-behaviours: percentage-replaces).
+    enough = len(spot) >= world.seen_group.desired - settings.capacity.on_demand_base
     if old and not (enough or launching or known.refresh_id or world.busy()):
         return Decision(Action.REFRESH, f"roll {len(old)} on-demand, launch first")
     phase = "old box leaving" if serving else "successor launching" if launching else "flipped"

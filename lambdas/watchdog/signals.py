@@ -46,6 +46,7 @@ class Signal:
     @property
     def refused(self) -> bool:
         """A launch that got no box; one that did has its box named, which then never came into service."""
+        # aws-behaviours: abandon-told
         return self.wake is Wake.LAUNCH_FAILED and (not self.box or failures.read(self.detail).refuses)
 
 
@@ -58,7 +59,7 @@ COMMANDS = {
     names.COMMAND_PATIENCE: Wake.PATIENCE,
 }
 
-GROUP_EVENTS = {
+GROUP_EVENTS = {  # aws-behaviours: group-events
     "EC2 Instance Launch Successful": Wake.LAUNCHED,
     "EC2 Instance Launch Unsuccessful": Wake.LAUNCH_FAILED,
     "EC2 Instance Terminate Successful": Wake.TERMINATED,
@@ -73,7 +74,7 @@ BOX_EVENTS = {
 }
 
 STATE_EVENT = "EC2 Instance State-change Notification"
-ENDING = ("shutting-down", "stopping")  # the first that is told of an end, however it came
+ENDING = ("shutting-down", "stopping")  # the first that is told of an end, however it came (aws-behaviours: end-told)
 ID = re.compile(r"(i-[0-9A-Za-z]{1,30})?")
 
 

@@ -1,4 +1,4 @@
-"""docs/aws-behaviours.md: every behaviour of AWS once, what relies on it and how it is known; code names its rows."""
+"""docs/aws-behaviours.md: every behaviour of AWS once, how it is known, and what relies on it, which names its row."""
 
 import re
 from collections import Counter
@@ -9,7 +9,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "aws-behaviours.md"
 ROW = re.compile(r"^\| `(?P<name>[a-z0-9-]+)` (?P<behaviour>.+?) \| (?P<relies>.+?) \| (?P<known>.+) \|$")
 KNOWN = re.compile(r"^(documented|measured|to be probed): .{10,}")
-NAMED = re.compile(r"aws-behaviours: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")
+NAMED = re.compile(r"aws-behaviours(?:\]\(\S+\))?: ([a-z0-9-]+(?:, [a-z0-9-]+)*)")  # a page names a row behind its link
+FOLDERS = ("assets", "docs", "fleet", "lambdas", "stacks")
+SUFFIXES = {".j2", ".md", ".py", ".service"}
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,17 @@ def paths(cell: str) -> list[str]:
     return [code for code in re.findall(r"`([^`]+)`", cell) if "/" in code and " " not in code and code[0] != "/"]
 
 
+def cited() -> set[tuple[str, str]]:
+    """Each row that a file names, with the file."""
+    found = {path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in SUFFIXES}
+    return {
+        (name, path.relative_to(ROOT).as_posix())
+        for path in {*found, ROOT / "app.py"} - {PAGE}
+        for names in NAMED.findall(path.read_text(encoding="utf-8"))
+        for name in names.split(", ")
+    }
+
+
 def test_every_line_of_the_table_is_a_row() -> None:
     lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
     assert len(rows()) == len(lines) - 2 > 20, [line for line in lines[2:] if not ROW.match(line)]
@@ -48,15 +61,12 @@ def test_every_row_says_what_relies_on_it_and_a_measured_one_its_record() -> Non
         assert row.known[:8] != "measured" or paths(row.known), row.name
 
 
-def test_every_row_that_code_names_exists() -> None:
+def test_every_row_that_a_file_names_exists() -> None:
     names = {row.name for row in rows()}
-    code = [
-        path for folder in ("assets", "fleet", "lambdas", "stacks", "tests") for path in (ROOT / folder).rglob("*.py")
-    ]
-    named = {
-        (path.name, name)
-        for path in code
-        for found in NAMED.findall(path.read_text(encoding="utf-8"))
-        for name in found.split(", ")
-    }
-    assert {(path, name) for path, name in named if name not in names} == set()
+    assert sorted((name, path) for name, path in cited() if name not in names) == []
+
+
+def test_a_row_is_named_in_each_file_that_relies_on_it_and_in_no_other() -> None:
+    relies = {(row.name, path) for row in rows() for path in re.findall(r"`([^`]+)`", row.relies)}
+    assert sorted(relies - cited()) == [], "named by the row, which they do not name"
+    assert sorted(cited() - relies) == [], "name the row, which does not name them"
