@@ -22,6 +22,9 @@ from fleet.errors import UserError
 from fleet.settings import Settings
 
 
+TOO_DEEP = Problem("(file)", "lists in lists", "JSON that is nested less deeply")
+
+
 class SettingsError(UserError):
     """Everything that is wrong with the settings, in one message."""
 
@@ -37,7 +40,7 @@ def load(path: str | Path = "cdk.json") -> Settings:
     try:
         return _load(path, source)
     except RecursionError:
-        raise SettingsError(source, [Problem("(file)", source, "JSON that is nested less deeply")]) from None
+        raise SettingsError(source, [TOO_DEEP]) from None
 
 
 def _load(path: str | Path, source: str) -> Settings:
@@ -98,6 +101,8 @@ def _key(location: tuple[int | str, ...]) -> str:
 def _problem(detail: Any) -> Problem:
     """One error of pydantic in our words: what is allowed comes from the field, not from the library's phrase."""
     location: tuple[int | str, ...] = detail["loc"]
+    if not location:  # the library's own reader of JSON gave up
+        return TOO_DEEP
     key = _key(location)
     parent, found = Settings, None
     for part in location:

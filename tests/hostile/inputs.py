@@ -6,6 +6,7 @@ arbitrary ones; a document from real ones with a value replaced, removed or made
 
 import copy
 import json
+import sys
 from typing import Any
 
 from hypothesis import strategies as st
@@ -69,8 +70,13 @@ def bent(*documents: Any) -> st.SearchStrategy[Any]:
 
 
 def as_json(document: Any) -> str:
-    """JSON as an outsider writes it: with NaN, and with halves of pairs as they are."""
-    return json.dumps(document, ensure_ascii=False)
+    """JSON as an outsider writes it: with NaN, halves of pairs as they are, and as deep as he likes."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(10 * limit)
+    try:
+        return json.dumps(document, ensure_ascii=False)
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def files(*documents: str) -> st.SearchStrategy[bytes]:
