@@ -21,7 +21,6 @@ from fleet.contradictions import RULES, Problem
 from fleet.errors import UserError
 from fleet.settings import Settings
 
-
 TOO_DEEP = Problem("(file)", "lists in lists", "JSON that is nested less deeply")
 
 
@@ -78,7 +77,10 @@ def check(raw: dict[str, Any], source: str = "settings", problems: Sequence[Prob
     try:
         settings = _schema().validate_json(json.dumps(raw), strict=True)
     except pydantic.ValidationError as error:
-        problems += [_problem(detail) for detail in error.errors(include_url=False)]
+        details = error.errors(include_url=False)
+        if not all(detail["loc"] for detail in details):  # the library's own reader of JSON gave up: no value is known
+            raise SettingsError(source, [*problems, TOO_DEEP]) from None
+        problems += [_problem(detail) for detail in details]
     refused = {problem.key.partition("[")[0] for problem in problems}
     known = cast(Settings, settings or _known(Settings, raw, refused))
     for rule in RULES:
@@ -101,8 +103,6 @@ def _key(location: tuple[int | str, ...]) -> str:
 def _problem(detail: Any) -> Problem:
     """One error of pydantic in our words: what is allowed comes from the field, not from the library's phrase."""
     location: tuple[int | str, ...] = detail["loc"]
-    if not location:  # the library's own reader of JSON gave up
-        return TOO_DEEP
     key = _key(location)
     parent, found = Settings, None
     for part in location:
