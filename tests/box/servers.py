@@ -57,10 +57,12 @@ class Metadata:
     """The fake IMDSv2: `paths` below /latest/ are what it answers; tokens are enforced, everything else is 404.
 
     `mode` is how it is ill: "" (well), "gone" (connections are cut), "slow" (three seconds), "error" (500).
+    `last` is the path with whose first answer it goes.
     """
 
     paths: dict[str, str]
     mode: str = ""
+    last: str = ""
     tokens: set[str] = field(default_factory=set)
     asked: list[tuple[float, str, int]] = field(default_factory=list)  # monotonic time, path, status
 
@@ -110,6 +112,8 @@ class Metadata:
                 if self.headers.get("X-aws-ec2-metadata-token") not in metadata.tokens:
                     return self.answer(401)
                 text = metadata.paths.get(self.path.removeprefix("/latest/"))
+                if metadata.last and self.path == f"/latest/{metadata.last}":
+                    metadata.mode = "gone"
                 return self.answer(404) if text is None else self.answer(200, text)
 
             def log_message(self, format: str, *args: Any) -> None:
