@@ -78,6 +78,14 @@ def _parameter_list(stack: models.Stack) -> list[dict[str, Any]]:
 models.Stack.parameter_list = property(_parameter_list)  # type: ignore[assignment,method-assign]
 
 
+def _stack_parameters(stack: models.Stack) -> dict[str, Any]:
+    """What "the previous value" means: as it was given, the name of a stored parameter and not what it held."""
+    return {**stack.resource_map.resolved_parameters, **stack.resource_map.input_parameters}
+
+
+models.Stack.stack_parameters = property(_stack_parameters)  # type: ignore[assignment,method-assign]
+
+
 def moved_parameters(
     resources: parsing.ResourceMap, template: dict[str, Any], given: dict[str, Any] | None
 ) -> set[str]:

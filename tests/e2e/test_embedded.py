@@ -102,11 +102,12 @@ def test_next_deploy_carries_a_moved_lever_and_a_new_tag_rewrites_a_literal(aws:
 def test_change_set_shows_a_lever_that_moved(aws: embedded.Aws) -> None:
     deploy(aws, template())
     cloudformation = aws.client("cloudformation")
+    previous = [{"ParameterKey": "Lever", "UsePreviousValue": True}]  # as the CDK CLI says it of what nobody changed
 
     def change_set(name: str) -> dict[str, Any]:
         body = json.dumps(template())
         cloudformation.create_change_set(
-            StackName="small", ChangeSetName=name, TemplateBody=body, ChangeSetType="UPDATE"
+            StackName="small", ChangeSetName=name, TemplateBody=body, ChangeSetType="UPDATE", Parameters=previous
         )
         found: dict[str, Any] = cloudformation.describe_change_set(StackName="small", ChangeSetName=name)
         return found
