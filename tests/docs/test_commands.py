@@ -51,6 +51,7 @@ NOT_MADE = {
     "bench-leave": "a measure",
     "bench-changes": "a measure",
     "bench-drills": "a measure",
+    "bench-gateway": "a measure",
     "bench-policy": "a measure of an hour",
     "bench-receipts": "a measure",
     "bench-watchdog": "a measure",
