@@ -38,6 +38,13 @@ def test_host_that_a_stolen_box_registered_is_deregistered_whatever_its_port(liv
     assert [raw["Target"]["Id"] for raw in found] == [box["InstanceId"] for box in live.boxes()]
 
 
+def test_scan_of_a_fleet_that_stands_for_a_while_asks_the_metric_how_long_nothing_served(live: Deployed) -> None:
+    live.age_group(900)  # past the metric's lag: five minutes to judge, too few to act on
+    act(live, event("scan"))
+    assert "GetMetricStatistics" in calls(live)
+    assert live.lever() == "0"
+
+
 def test_stuck_held_box_is_found_in_six_reads_and_ended_after_the_flip(live: Deployed) -> None:
     (box,) = live.boxes()
     live.aws.control("lifecycle", instance_id=box["InstanceId"], state="Pending:Wait")
