@@ -13,15 +13,10 @@ from gateway.fallback import TOO_MANY, Failure, Kind, Tier
 from gateway.ledger import LEASE_SECONDS, Line, State, reservation
 from gateway.metrics import Metrics
 from gateway.store import Store, StoreError
+from relay import lane_headers
 
 MICRO = 1_000_000
-# What the lane on a box reads; a box without one passes it over.
-REQUEST_HEADER, CLASS_HEADER, CALLER_HEADER, DEADLINE_HEADER = (
-    "x-request-id",
-    "x-lane-class",
-    "x-lane-caller",
-    "x-lane-deadline-seconds",
-)
+REQUEST_HEADER = lane_headers.REQUEST
 
 
 class Record:
@@ -41,13 +36,13 @@ class Record:
         self._day = today()
 
     def headers(self, deadline_seconds: float) -> dict[str, str]:
-        """For the lane: whose request it is, of which class, and by when it must be answered."""
+        """For the lane: whose request it is, of which class, and by when it must be answered. Others pass it over."""
         left = deadline_seconds - (time.monotonic() - self._arrived)
         return {
             REQUEST_HEADER: self.line.id,
-            CLASS_HEADER: self._caller.kind,
-            CALLER_HEADER: self._caller.id,
-            DEADLINE_HEADER: f"{max(0.0, left):.1f}",
+            lane_headers.CLASS: self._caller.kind,
+            lane_headers.CALLER: self._caller.id,
+            lane_headers.DEADLINE: f"{max(0.0, left):.1f}",
         }
 
     def sent(self, tier: Tier) -> None:

@@ -13,11 +13,9 @@ from gateway.breaker import Breaker
 from gateway.config import Config
 from gateway.fallback import SERVER_ERROR, Failure, Kind, Tier, p95
 from gateway.voice import Instructions, Voice
-from relay import upstream
+from relay import lane_headers, upstream
 
 ROUTE = "/chat/completions"
-# A lane's words in a busy answer.
-BOX_HEADER, WAIT_HEADER = "x-lane-box", "x-lane-wait-seconds"
 UNAUTHORIZED, TOO_MANY, UNAVAILABLE = 401, 429, 503
 OWN_PAUSE_SECONDS = 5.0  # after a 429 of the cloud that names no time
 FAILURES_MOST = 3  # of the cloud in a row; then it is left alone for a while
@@ -37,14 +35,14 @@ def failure_of(error: upstream.UpstreamError, tier: Tier, at: float) -> Failure:
     """A relay's error in the words of the fallback's rules."""
     match error:
         case upstream.StatusError():
-            lane = error.status in {TOO_MANY, UNAVAILABLE} and WAIT_HEADER in error.headers
+            lane = error.status in {TOO_MANY, UNAVAILABLE} and lane_headers.WAIT in error.headers
             return Failure(
                 tier,
                 Kind.BUSY if lane else Kind.STATUS,
                 at,
                 status=error.status,
                 retry_after_seconds=error.retry_after_seconds,
-                box=error.headers.get(BOX_HEADER, ""),
+                box=error.headers.get(lane_headers.BOX, ""),
                 message=str(error.error.get("message") or error),
                 code=str(error.error.get("code") or ""),
             )

@@ -75,9 +75,9 @@ class Answer:
         self._response = response
         self.headers: Mapping[str, str] = response.headers
 
-    async def events(self, next_byte_by: Callable[[], float]) -> AsyncGenerator[sse.Event, None]:
-        """Events until the stream ends; `next_byte_by` says before each read by when it must come (loop's clock)."""
-        parser, now = sse.Parser(), asyncio.get_running_loop().time
+    async def chunks(self, next_byte_by: Callable[[], float]) -> AsyncGenerator[bytes, None]:
+        """Bytes as they come until the answer ends; `next_byte_by` says before each read by when (loop's clock)."""
+        now = asyncio.get_running_loop().time
         while True:
             patience = max(0.0, next_byte_by() - now())
             try:
@@ -88,6 +88,12 @@ class Answer:
                 raise BrokenError(f"{type(error).__name__}: {error}") from None
             if not chunk:
                 return
+            yield chunk
+
+    async def events(self, next_byte_by: Callable[[], float]) -> AsyncGenerator[sse.Event, None]:
+        """Events until the stream ends, each byte by its time."""
+        parser = sse.Parser()
+        async for chunk in self.chunks(next_byte_by):
             try:
                 for event in parser.feed(chunk):
                     yield event

@@ -1,0 +1,8 @@
+"""The headers by which a gateway and a box's lane speak: whose request it is, and why it is not taken."""
+
+REQUEST = "x-request-id"
+# What a gateway says of a request.
+CLASS, CALLER, DEADLINE = "x-lane-class", "x-lane-caller", "x-lane-deadline-seconds"
+# What a lane says in a busy answer.
+BOX, WAIT = "x-lane-box", "x-lane-wait-seconds"
+INTERACTIVE, BACKGROUND = "interactive", "background"
