@@ -5,7 +5,7 @@ Everything else can change on a standing fleet. Pure: the settings of the last d
 
 from collections.abc import Collection, Iterator
 
-from fleet.contradictions import Problem
+from fleet.problem import Problem
 from fleet.settings import Settings
 
 AGAIN = "to change it: `make destroy`, then as a first deploy, `fleetctl publish` included"

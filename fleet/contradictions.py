@@ -5,14 +5,13 @@ beside the others. A value that the schema has refused is absent, and a rule tha
 """
 
 import ipaddress
-import json
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass
-from typing import Any
 
 from fleet import names
+from fleet.gateway_contradictions import GATEWAY_RULES
 from fleet.pools import POOLS
+from fleet.problem import Problem, distinct
 from fleet.settings import Settings
 
 SECURITY_GROUP = re.compile(r"sg-[0-9a-f]{8,17}")
@@ -27,20 +26,6 @@ RESERVED_NAMES = ("aws", "ssm")  # no SSM parameter's path may begin with these
 ARM = re.compile(r"[a-z]+[0-9]+[a-z-]*g")
 OLDEST_ENGINE = (0, 10, 0)  # `/api/ps` tells the loaded context since then (ollama/ollama, pull request 11331)
 SETTINGS_BYTES = 3500  # of the 4 KB that a function's whole environment may have
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One line of the message."""
-
-    key: str
-    value: Any
-    allowed: str
-
-    def __str__(self) -> str:
-        if self.value is MISSING:
-            return f"{self.key}: missing; {self.allowed}"
-        return f"{self.key} = {json.dumps(self.value)}: {self.allowed}"
 
 
 def _fleet_name(s: Settings) -> Iterator[Problem]:
@@ -155,7 +140,7 @@ def _pools_known(s: Settings) -> Iterator[Problem]:
     for index, name in enumerate(s.pools):
         if name not in known:
             yield Problem(f"pools[{index}]", name, f"one of {', '.join(known)}, or a type described in own_pools")
-    yield from _distinct("pools", s.pools)
+    yield from distinct("pools", s.pools)
 
 
 def _model_fits(s: Settings) -> Iterator[Problem]:
@@ -170,7 +155,7 @@ def _score_types(s: Settings) -> Iterator[Problem]:
     if len(set(s.score_types)) < 3:  # aws-behaviours: score-needs-three-types
         allowed = "at least three differently named types: with fewer the placement-score API always answers low"
         yield Problem("score_types", s.score_types, allowed)
-    yield from _distinct("score_types", s.score_types)
+    yield from distinct("score_types", s.score_types)
 
 
 def _score_types_cover_pools(s: Settings) -> Iterator[Problem]:
@@ -188,7 +173,7 @@ def _own_pools(s: Settings) -> Iterator[Problem]:
             yield Problem(
                 f"own_pools[{index}].spot_usd", pool.spot_usd, f"at most on_demand_usd ({pool.on_demand_usd})"
             )
-    yield from _distinct("own_pools", tuple(pool.instance_type for pool in s.own_pools))
+    yield from distinct("own_pools", tuple(pool.instance_type for pool in s.own_pools))
 
 
 def _zones(s: Settings) -> Iterator[Problem]:
@@ -199,7 +184,7 @@ def _zones(s: Settings) -> Iterator[Problem]:
     for index, zone in enumerate(s.zones):
         if not re.fullmatch(re.escape(s.region) + "[a-z]", zone):
             yield Problem(f"zones[{index}]", zone, f"a zone of region {s.region}, such as {s.region}a")
-    yield from _distinct("zones", s.zones)
+    yield from distinct("zones", s.zones)
 
 
 def _existing_vpc(s: Settings) -> Iterator[Problem]:
@@ -219,7 +204,7 @@ def _existing_vpc(s: Settings) -> Iterator[Problem]:
         yield Problem("network.route_table_ids", network.route_table_ids, allowed)
     if network.private_subnets and network.allow_public:
         yield Problem("network.allow_public", True, "false with network.private_subnets: callers could not come in")
-    yield from _distinct("network.subnet_ids", network.subnet_ids)
+    yield from distinct("network.subnet_ids", network.subnet_ids)
 
 
 def _ids(s: Settings) -> Iterator[Problem]:
@@ -241,6 +226,9 @@ def _callers(s: Settings) -> Iterator[Problem]:
         if network is None and not SECURITY_GROUP.fullmatch(caller):
             allowed = "an IPv4 range such as 10.0.0.0/16 (the balancer is IPv4 only), or a security group id"
             yield Problem(key, caller, allowed)
+        elif network is not None and not _private(network) and s.gateway is not None:
+            if not s.gateway.public:
+                yield Problem(key, caller, "a private range; public ones only with gateway.public = true")
         elif network is not None and not _private(network) and not s.network.allow_public:
             yield Problem(key, caller, "a private range; public ones only with network.allow_public = true")
         elif network is not None and not _private(network) and network.prefixlen < WIDEST_PUBLIC_CALLER:
@@ -248,14 +236,14 @@ def _callers(s: Settings) -> Iterator[Problem]:
                 f"a public range of /{WIDEST_PUBLIC_CALLER} or narrower: prompts travel in the clear, no key is asked"
             )
             yield Problem(key, caller, allowed)
-    yield from _distinct("network.callers", s.network.callers)
+    yield from distinct("network.callers", s.network.callers)
 
 
 def _mail(s: Settings) -> Iterator[Problem]:
     for index, address in enumerate(s.mail):
         if not MAIL.fullmatch(address):
             yield Problem(f"mail[{index}]", address, "a mail address such as oncall@example.org")
-    yield from _distinct("mail", s.mail)
+    yield from distinct("mail", s.mail)
 
 
 def _ebs_key(s: Settings) -> Iterator[Problem]:
@@ -299,11 +287,6 @@ def _fits_the_function(s: Settings) -> Iterator[Problem]:
         )
 
 
-def _distinct(key: str, values: tuple[str, ...]) -> Iterator[Problem]:
-    for value in dict.fromkeys(value for value in values if values.count(value) > 1):
-        yield Problem(key, value, "each only once")
-
-
 def _ipv4(text: str) -> ipaddress.IPv4Network | None:
     try:
         return ipaddress.IPv4Network(text) if "/" in text else None
@@ -345,4 +328,5 @@ RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _artifacts,
     _engine,
     _fits_the_function,
+    *GATEWAY_RULES,
 )

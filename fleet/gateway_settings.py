@@ -1,17 +1,14 @@
 """The gateway's settings, as `fleet.settings` has those of the fleet: every limit, default and reason in one place.
 
-`python -m gateway` takes them as JSON; `cdk.json` has no section for them yet (docs/gateway.md says what stands).
+The `gateway` section of `cdk.json`; without it there is no gateway. `python -m gateway` takes them as JSON.
 """
 
 from dataclasses import dataclass, field
+from typing import Literal
 
-from fleet.settings import Section, number, text
+from fleet.section import Section, amount, number, text
 
-
-def amount(default: float, *, le: float, why: str, gt: float = 0) -> float:
-    """A bounded number that may have a fraction, with its reason."""
-    value: float = field(default=default, metadata={"gt": gt, "le": le, "why": why})
-    return value
+BALANCER_IDLE_SECONDS = 120  # of silence: above the wall, so that nobody but the gateway ends an answer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +44,13 @@ class Fallback(Section):
 
     url: str = field(default="", metadata=text(r"^(https://[^\s/]+(/[^\s]*[^\s/])?)?$", "https://HOST/v1, no / last"))
     model: str = ""
-    key_secret: str = ""  # its key's name in Secrets Manager
-    sign_as: str = ""  # or a signing name of AWS ("bedrock"): signed with the task's role, no key at all
+    # Its key's name in Secrets Manager; or a signing name of AWS: signed with the task's role, no key at all.
+    key_secret: str = field(
+        default="", metadata=text(r"^[A-Za-z0-9/_+=.@-]{0,200}$", "a secret's name of letters, digits and /_+=.@-")
+    )
+    sign_as: Literal["", "bedrock", "bedrock-mantle"] = field(
+        default="", metadata={"allowed": "bedrock or bedrock-mantle, or empty"}
+    )
     continues: bool = False  # declares that it goes on with a trailing assistant message
     concurrency: int = number(16, ge=1, le=1000, why="requests that are with it at once")
     dollars_per_day: float = amount(10, le=100000, why="then it is not asked until midnight UTC, and an alarm mails")
@@ -78,6 +80,12 @@ class Tiers(Section):
 class Gateway(Section):
     """The service in front of the fleet (docs/gateway.md)."""
 
+    public: bool = False  # the balancer faces the internet, and public ranges may be among network.callers
+    # Without one the balancer speaks HTTP, to the private ranges and groups that it admits.
+    certificate_arn: str | None = field(
+        default=None,
+        metadata=text(r"^arn:aws[a-z-]*:acm:[a-z0-9-]+:[0-9]{12}:certificate/.+$", "the ARN of a certificate"),
+    )
     aliases: tuple[str, ...] = ()  # further names of the model that callers may use
     origins: tuple[str, ...] = ("*",)  # pages that may call; keys travel in a header, never in a cookie
     continues: bool = True  # the engine's chat template goes on with a trailing assistant message

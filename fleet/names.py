@@ -72,7 +72,23 @@ def ask_document(fleet: str) -> str:
     return f"{fleet}-ask"
 
 
+def gateway_table(fleet: str) -> str:
+    """DynamoDB table with the gateway's keys, caps and ledger: kept when its stack goes, taken up when it returns."""
+    return f"{fleet}-gateway"
+
+
+def gateway_service(fleet: str) -> str:
+    """ECS service of the gateway, and the cluster that it alone is in."""
+    return f"{fleet}-gateway"
+
+
+def gateway_log_group(fleet: str) -> str:
+    """Log group with one line for each of the gateway's requests."""
+    return f"/{fleet}/gateway"
+
+
 ROOMS = ("store", "lever", "group")  # stacks, in the order in which they deploy
+ROOM_GATEWAY = "gateway"  # the last, where the settings have a gateway
 OUTPUT_BUCKET = "BucketName"  # of the store
 OUTPUT_ENDPOINT = "Endpoint"  # of the group
 CACHE_PREFIX = "cache/"  # of the store: what boxes may write; everything else only `fleetctl publish`
@@ -128,6 +144,17 @@ METRIC_MODE = "Mode"  # 0 spot-armed, 1 on-demand-failover, 2 on-demand-pinned
 METRIC_LEVER = "OnDemandPercentage"
 METRIC_FAILOVERS = "Failovers"
 METRIC_REARMS = "Rearms"
+
+# The gateway's, in its log: the line of a request is CloudWatch's embedded metric format too, so no call is made for
+# them. Dimension sets [Fleet] and [Fleet, AnsweredBy].
+DIMENSION_ANSWERED_BY = "AnsweredBy"  # gpu, fallback, nobody, caller-left
+METRIC_REQUESTS = "Requests"  # 1 for each that was admitted
+METRIC_FIRST_TOKEN_SECONDS = "FirstTokenSeconds"  # noqa: S105  no secret
+METRIC_ANSWER_SECONDS = "AnswerSeconds"  # to the end
+METRIC_ANSWERS_BROKEN = "AnswersBroken"  # 1: after a token was delivered, or by an error of ours
+METRIC_NOBODY_ANSWERED = "NobodyAnswered"  # 1: neither GPU nor fallback could in time
+METRIC_FALLBACK_DOLLARS = "FallbackDollars"
+METRIC_FALLBACK_SPENT = "FallbackSpent"  # 1: the fallback was not asked, since the day's dollars are spent
 
 # --- what the Lambda finds in its environment ------------------------------------------------------------------
 

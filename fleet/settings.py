@@ -8,31 +8,16 @@ and `allowed` says in words what a pattern says in signs.
 
 import dataclasses
 import json
-import typing
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Literal, Self
 
+from fleet.gateway_settings import Gateway
 from fleet.pools import POOLS, Pool
+from fleet.section import Section, from_plain, number, text
 
 InitialMode = Literal["spot-armed", "on-demand-pinned"]
 Quantize = Literal["none", "q8_0", "q4_K_M", "q4_K_S"]  # what `ollama create --quantize` knows
 Policy = Literal["alarm", "bridge"]
-
-
-def number(default: int, *, ge: int, le: int, why: str) -> int:
-    """A bounded whole number with its reason; typed as its value, as dataclasses.field is."""
-    value: int = field(default=default, metadata={"ge": ge, "le": le, "why": why})
-    return value
-
-
-def text(pattern: str, allowed: str) -> dict[str, Any]:
-    return {"pattern": pattern, "allowed": allowed}
-
-
-class Section:
-    """Base of every section: an unknown key is an error, in the words of the validation library."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -221,6 +206,7 @@ class Settings(Section):
     )
     network: Network = field(default_factory=Network)
     mail: tuple[str, ...] = ()
+    gateway: Gateway | None = None  # None: callers ask the fleet's own balancer
 
     @property
     def scan_seconds(self) -> int:
@@ -238,21 +224,12 @@ class Settings(Section):
         return own[instance_type] if instance_type in own else POOLS[instance_type]
 
     def to_json(self) -> str:
-        """The form that travels to the Lambda in one variable."""
-        return json.dumps(dataclasses.asdict(self), separators=(",", ":"))
+        """The form that travels to the Lambda in one variable; the gateway's section is no business of it."""
+        own = {key: value for key, value in dataclasses.asdict(self).items() if key != "gateway"}
+        return json.dumps(own, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote. Checked values only: this does not validate."""
+        """Read what `to_json` wrote, or the settings whole. Checked values only: this does not validate."""
         settings: Self = from_plain(cls, json.loads(text))
         return settings
-
-
-def from_plain(kind: Any, raw: Any) -> Any:
-    """JSON to the field types above: objects to dataclasses, arrays to tuples, anything else as it is."""
-    if dataclasses.is_dataclass(kind):
-        known = {f.name: from_plain(f.type, raw[f.name]) for f in dataclasses.fields(kind) if f.name in raw}
-        return kind(**known)  # type: ignore[operator]  # is_dataclass also admits instances
-    if typing.get_origin(kind) is tuple:
-        return tuple(from_plain(typing.get_args(kind)[0], item) for item in raw)
-    return raw

@@ -1,19 +1,24 @@
-"""The README's table of thresholds, generated from the settings: `python -m fleet.thresholds` writes it anew."""
+"""The tables of settings in the README and in docs/gateway.md, generated: `python -m fleet.thresholds` writes them."""
 
 import dataclasses
 from pathlib import Path
 from typing import Any
 
-from fleet import settings
+from fleet.gateway_settings import Gateway
+from fleet.settings import Settings
 
-README = Path(__file__).parent.parent / "README.md"
+ROOT = Path(__file__).parent.parent
+PAGES: dict[Path, tuple[Any, str]] = {  # whose settings stand there, and what their keys begin with
+    ROOT / "README.md": (Settings, ""),
+    ROOT / "docs" / "gateway.md": (Gateway, "gateway."),
+}
 BEGIN, END = "<!-- thresholds: generated, do not edit -->", "<!-- /thresholds -->"
 
 
-def table() -> str:
-    """Every setting that states a reason: its key, its default and why."""
+def table(page: Path) -> str:
+    """Every setting that states a reason: its key, its default and why; an optional section has a page of its own."""
     rows = ["| setting | default | why |", "|---|---|---|"]
-    rows += [f"| `{key}` | {value} | {why} |" for key, value, why in _reasons(settings.Settings)]
+    rows += [f"| `{key}` | {value} | {why} |" for key, value, why in _reasons(*PAGES[page])]
     return "\n".join(rows)
 
 
@@ -38,12 +43,13 @@ def _readable(name: str, value: Any) -> str:
     return f"{value} s"
 
 
-def inserted(text: str) -> str:
-    """The README's text with the table of now between its marks."""
-    head, rest = text.split(BEGIN)
+def inserted(page: Path) -> str:
+    """The page's text with the table of now between its marks."""
+    head, rest = page.read_text().split(BEGIN)
     _, tail = rest.split(END)
-    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"
+    return f"{head}{BEGIN}\n{table(page)}\n{END}{tail}"
 
 
 if __name__ == "__main__":
-    README.write_text(inserted(README.read_text()))
+    for path in PAGES:
+        path.write_text(inserted(path))

@@ -17,8 +17,10 @@ from typing import Any, cast
 
 import pydantic
 
-from fleet.contradictions import RULES, Problem
+from fleet.contradictions import RULES
 from fleet.errors import UserError
+from fleet.problem import Problem
+from fleet.section import given
 from fleet.settings import Settings
 
 TOO_DEEP = Problem("(file)", "lists in lists", "JSON that is nested less deeply")
@@ -121,14 +123,12 @@ def _problem(detail: Any) -> Problem:
 
 def _item_type(kind: Any) -> Any:
     """The type inside a tuple or an optional, else the type itself."""
-    if typing.get_origin(kind) is tuple or isinstance(kind, types.UnionType):
-        return typing.get_args(kind)[0]
-    return kind
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else given(kind)
 
 
 def _allowed(field: "dataclasses.Field[Any]", *, item: bool = False) -> str:
     """What a field takes, in words."""
-    kind, limits = field.type, field.metadata
+    kind, limits = given(field.type), field.metadata
     if "allowed" in limits:
         return str(limits["allowed"])
     if typing.get_origin(kind) is tuple:
@@ -156,9 +156,9 @@ def _known(kind: Any, raw: Any, refused: set[str], prefix: str = "") -> types.Si
         if key in refused:
             continue
         if field.name in raw:
-            value = raw[field.name]
-            if dataclasses.is_dataclass(field.type):
-                value = _known(field.type, value, refused, key + ".")
+            value, of = raw[field.name], given(field.type)
+            if value is not None and dataclasses.is_dataclass(of):
+                value = _known(of, value, refused, key + ".")
             elif typing.get_origin(field.type) is tuple:
                 value = tuple(_as_item(_item_type(field.type), item) for item in value)
         elif field.default is not dataclasses.MISSING:

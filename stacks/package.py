@@ -45,9 +45,11 @@ CUSTOM_RESOURCES = Package(paths=("lambdas/__init__.py", "lambdas/resources"))
 WATCHDOG = Package(
     paths=(
         "fleet/__init__.py",
+        "fleet/gateway_settings.py",
         "fleet/names.py",
         "fleet/outsiders.py",
         "fleet/pools.py",
+        "fleet/section.py",
         "fleet/settings.py",
         "lambdas/__init__.py",
         "lambdas/watchdog",

@@ -9,6 +9,9 @@ TWIN = "another file name than that of model.gguf.key: the box keeps both in one
 NO_DOTS = "a key without empty parts, . and ..: the box makes paths of it"
 ELSEWHERE = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d"
 
+CERTIFICATE = "arn:aws:acm:us-east-1:123456789012:certificate/0a1b2c3d-0000-0000-0000-000000000000"
+ONE_OF_THEM = "either this, a key's name in Secrets Manager, or gateway.fallback.sign_as: one of them"
+
 
 @dataclass(frozen=True)
 class WrongSettings:
@@ -422,6 +425,111 @@ SETTINGS = (
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
         ('(all) = "4256 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+    ),
+    WrongSettings(
+        "a gateway whose budgets outlive the wall and the balancer's patience",
+        {"gateway": {"budgets": {"wall_seconds": 120, "whole_seconds": 120, "comment_seconds": 60}}},
+        (
+            "gateway.budgets.whole_seconds = 120.0: below gateway.budgets.wall_seconds (120), where proxies cut a silent "
+            "connection",
+            "gateway.budgets.wall_seconds = 120.0: below the balancer's idle time-out (120 s), which would cut the answer "
+            "first",
+        ),
+    ),
+    WrongSettings(
+        "a gateway that comments too late and keeps connections for less than its balancer",
+        {
+            "gateway": {
+                "budgets": {"wall_seconds": 20, "first_token_seconds": 10, "whole_seconds": 15},
+                "keepalive_seconds": 60,
+            }
+        },
+        (
+            "gateway.budgets.comment_seconds = 20: below gateway.budgets.wall_seconds (20), where proxies cut a silent "
+            "connection",
+            "gateway.keepalive_seconds = 60.0: above the balancer's idle time-out (120 s), or it sends into closed connections",
+        ),
+    ),
+    WrongSettings(
+        "a token limit below its own default, and a tier with more fallbacks than requests",
+        {
+            "gateway": {
+                "limits": {"max_tokens": 512},
+                "tiers": {"free": {"requests_per_day": 5, "fallbacks_per_day": 6}},
+            }
+        },
+        (
+            "gateway.limits.default_max_tokens = 1024: at most gateway.limits.max_tokens (512)",
+            "gateway.tiers.free.fallbacks_per_day = 6: at most gateway.tiers.free.requests_per_day (5)",
+        ),
+    ),
+    WrongSettings(
+        "a fallback without model and key",
+        {"gateway": {"fallback": {"url": "https://example.org/v1"}}},
+        (
+            'gateway.fallback.model = "": the name that gateway.fallback.url knows its model by',
+            f'gateway.fallback.key_secret = "": {ONE_OF_THEM}',
+        ),
+    ),
+    WrongSettings(
+        "a fallback with a key and a signature",
+        {
+            "gateway": {
+                "fallback": {"url": "https://example.org/v1", "model": "m", "key_secret": "k", "sign_as": "bedrock"}
+            }
+        },
+        (f'gateway.fallback.key_secret = "k": {ONE_OF_THEM}',),
+    ),
+    WrongSettings(
+        "a fallback without its URL, signed as nobody knows",
+        {"gateway": {"fallback": {"model": "m", "sign_as": "s3"}}},
+        ('gateway.fallback.sign_as = "s3": bedrock or bedrock-mantle, or empty',),
+    ),
+    WrongSettings(
+        "a fallback's model without its URL",
+        {"gateway": {"fallback": {"model": "m"}}},
+        ('gateway.fallback.model = "m": empty without gateway.fallback.url',),
+    ),
+    WrongSettings(
+        "aliases that are no other names",
+        {"gateway": {"aliases": ["gpt", "house-model:31b-q4", "gpt"]}},
+        (
+            'gateway.aliases[1] = "house-model:31b-q4": another name than model.name (house-model:31b-q4), which callers '
+            "may use anyway",
+            'gateway.aliases = "gpt": each only once',
+        ),
+    ),
+    WrongSettings(
+        "a public door beside the gateway's",
+        {"network.allow_public": True, "gateway": {}},
+        (
+            "network.allow_public = true: false with a gateway, which alone may call the fleet's own balancer: "
+            "gateway.public opens its",
+        ),
+    ),
+    WrongSettings(
+        "public callers of a gateway that is not",
+        {"network.callers": ["0.0.0.0/0"], "gateway": {}},
+        ('network.callers[0] = "0.0.0.0/0": a private range; public ones only with gateway.public = true',),
+    ),
+    WrongSettings(
+        "a public gateway without a certificate, where nobody could come in",
+        {
+            "network.vpc_id": "vpc-0a1b2c3d",
+            "network.subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3e", "subnet-0a1b2c3f"],
+            "network.private_subnets": True,
+            "gateway": {"public": True},
+        },
+        (
+            "gateway.certificate_arn = null: the ARN of a certificate, since gateway.public: keys must not travel in the "
+            "clear",
+            "gateway.public = true: false with network.private_subnets: callers could not come in",
+        ),
+    ),
+    WrongSettings(
+        "a certificate of another region",
+        {"gateway": {"certificate_arn": CERTIFICATE}},
+        (f'gateway.certificate_arn = "{CERTIFICATE}": a certificate of region us-east-2',),
     ),
     WrongSettings(
         "several at once: all are told, and none twice",

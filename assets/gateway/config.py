@@ -6,7 +6,7 @@ from typing import Any
 
 from fleet import names
 from fleet.gateway_settings import Gateway
-from fleet.settings import from_plain
+from fleet.section import from_plain
 
 
 @dataclass(frozen=True, kw_only=True)

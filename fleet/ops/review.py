@@ -11,9 +11,9 @@ from enum import Enum
 from typing import Any, assert_never
 
 from fleet import changes, names
-from fleet.contradictions import Problem
 from fleet.errors import UserError
 from fleet.outsiders import code
+from fleet.problem import Problem
 from fleet.settings import Settings
 from fleet.validation import check
 

@@ -61,9 +61,11 @@ def test_watchdogs_zip_keeps_repository_paths_and_leaves_the_rest_behind() -> No
         assert all((ROOT / path).read_bytes() == Path(folder, path).read_bytes() for path in ours)
         assert [path for path in ours if path.startswith("fleet/")] == [
             "fleet/__init__.py",
+            "fleet/gateway_settings.py",
             "fleet/names.py",
             "fleet/outsiders.py",
             "fleet/pools.py",
+            "fleet/section.py",
             "fleet/settings.py",
         ]
 

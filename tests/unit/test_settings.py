@@ -1,16 +1,34 @@
+import dataclasses
 from pathlib import Path
 
 import pytest
 
 from fleet import validation
+from fleet.gateway_settings import CallerTier, Gateway, Tiers
+from fleet.section import from_plain
 from fleet.settings import Artifact, Model, Settings
+
+ARTIFACT = Artifact(key="engine.tgz", sha256="0" * 64)
+MODEL = Model(name="m", engine_version="0.1.2", engine=ARTIFACT, gguf=ARTIFACT, modelfile=ARTIFACT)
+SETTINGS = Settings(fleet_name="llm", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=MODEL)
 
 
 def test_settings_survive_the_trip_to_the_lambda() -> None:
-    artifact = Artifact(key="engine.tgz", sha256="0" * 64)
-    model = Model(name="m", engine_version="0.1.2", engine=artifact, gguf=artifact, modelfile=artifact)
-    settings = Settings(fleet_name="llm", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=model)
-    assert Settings.from_json(settings.to_json()) == settings
+    assert Settings.from_json(SETTINGS.to_json()) == SETTINGS
+
+
+def test_the_gateways_section_stays_at_home() -> None:
+    with_gateway = dataclasses.replace(SETTINGS, gateway=Gateway())
+    assert with_gateway.to_json() == SETTINGS.to_json()
+    assert "gateway" not in SETTINGS.to_json()
+
+
+def test_a_given_section_is_read_with_what_it_gives_and_an_absent_one_is_none() -> None:
+    raw = dataclasses.asdict(SETTINGS)
+    assert from_plain(Settings, raw) == SETTINGS
+    raw["gateway"] = {"aliases": ["gpt"], "tiers": {"free": {"requests_per_day": 3}}}
+    free = CallerTier(requests_per_day=3)
+    assert from_plain(Settings, raw).gateway == Gateway(aliases=("gpt",), tiers=Tiers(free=free))
 
 
 @pytest.mark.parametrize("levels", [300, 900, 100_000])
