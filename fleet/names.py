@@ -129,6 +129,8 @@ BOOT_FAILED = "failed"  # before it gives its launch up: what tells a failed boo
 METRIC_NAMESPACE = "SpotFleet"
 DIMENSION_FLEET = "Fleet"
 DIMENSION_STAGE = "Stage"
+DIMENSION_ANSWERED_BY = "AnsweredBy"  # of a request at the gateway
+DIMENSION_REASON = "Reason"  # of a refusal there
 METRIC_BOOT_STAGE_SECONDS = "BootStageSeconds"  # dimensions Fleet, Stage; stage "total" is kernel to serving
 STAGE_TOTAL = "total"
 METRIC_BOOT_FAILED = "BootFailed"
@@ -172,15 +174,19 @@ GATEWAY_METRICS_PORT = 9100  # Prometheus text; no balancer reaches it
 LINE_SKIPPED_YOUNG = "failover skipped: instance younger than grace is still warming"
 LINE_PINNED = "pinned; nothing to do"
 
-# --- the gateway's metrics, Prometheus text -----------------------------------------------------------------------
+# --- the gateway's metrics: one name as Prometheus text and, with the dimension Fleet, in CloudWatch ----------------
 
-GATEWAY_REQUESTS = "llm_gateway_requests"
-GATEWAY_REFUSALS = "llm_gateway_refusals"
-GATEWAY_FAILURES = "llm_gateway_attempts_failed"
-GATEWAY_BROKEN = "llm_gateway_streams_broken"
-GATEWAY_BEGUN = "llm_gateway_first_token_seconds"
-GATEWAY_WHOLE = "llm_gateway_whole_answer_seconds"
+GATEWAY_REQUESTS = "llm_gateway_requests"  # by AnsweredBy
+GATEWAY_BEGUN = "llm_gateway_first_token_seconds"  # by AnsweredBy
+GATEWAY_WHOLE = "llm_gateway_whole_answer_seconds"  # by AnsweredBy
+GATEWAY_REFUSALS = "llm_gateway_refusals"  # by Reason
+GATEWAY_FAILURES = "llm_gateway_attempts_failed"  # Prometheus alone; the log's lines name them
 GATEWAY_IN_FLIGHT = "llm_gateway_in_flight"
+GATEWAY_ERRORS = "llm_gateway_errors"  # of its own: answers with 500
+GATEWAY_BROKEN = "llm_gateway_streams_broken"
 GATEWAY_SPEND = "llm_gateway_fallback_dollars"
+GATEWAY_LIMIT = "llm_gateway_fallback_limit_reached"  # the day's dollars are spent
 GATEWAY_FALLBACK_429 = "llm_gateway_fallback_too_many"
 GATEWAY_STORE_FAILURES = "llm_gateway_store_failures"
+
+ANSWERED_BY_NOBODY = "nobody"  # as DIMENSION_ANSWERED_BY has it, beside gpu, fallback and caller-left

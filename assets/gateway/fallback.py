@@ -40,7 +40,8 @@ class Kind(StrEnum):
     SILENT = "silent"  # nothing in time
     STATUS = "status"  # an error of the target's own
     BUSY = "busy"  # a lane's estimate is beyond the budget
-    UNREADABLE = "unreadable"  # an answer that is none: no event, no choice, an error under status 200
+    BROKEN = "broken"  # an answer that began and is none: cut, malformed, an error under status 200
+    LIMIT = "limit"  # the caller's allowance or the day's dollars are used up
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,14 @@ class Failure:
     code: str = ""
 
     @property
+    def word(self) -> str:
+        """For log and ledger: never the target's own words, which may repeat a prompt."""
+        return f"{self.kind} {self.status}" if self.status else str(self.kind)
+
+    @property
     def was_sent(self) -> bool:
         """Whether a target may have worked on it."""
-        return self.kind is not Kind.REFUSED
+        return self.kind not in {Kind.REFUSED, Kind.LIMIT}
 
 
 @dataclass(frozen=True)

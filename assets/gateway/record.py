@@ -1,33 +1,34 @@
 """One request's record: its ledger line, its counts, what it costs, and what the lane is told of it."""
 
-import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from fleet import names
 from gateway.admission import Ask
 from gateway.callers import Caller
 from gateway.config import Config
 from gateway.fallback import TOO_MANY, Failure, Kind, Tier
 from gateway.ledger import LEASE_SECONDS, Line, State, reservation
-from gateway.metrics import Metrics
+from gateway.metrics import Told
 from gateway.store import Store, StoreError
 from relay import lane_headers
 
 MICRO = 1_000_000
 REQUEST_HEADER = lane_headers.REQUEST
+CALLER_LEFT = "caller-left"
+NOT_TOLD = {"began", "until", "prompt", "answered_by"}  # of a line, in the log: there under another name, or no matter
 
 
 class Record:
     """What is known of a request so far."""
 
     def __init__(
-        self, line: Line, caller: Caller, ask: Ask, once: str, *, store: Store, metrics: Metrics, config: Config
+        self, line: Line, caller: Caller, ask: Ask, once: str, *, store: Store, told: Told, config: Config
     ) -> None:
         self.line, self._caller, self._ask, self._once = line, caller, ask, once
-        self._store, self._metrics, self._config = store, metrics, config
-        self._arrived = time.monotonic()
+        self._store, self._told, self._config = store, told, config
         self._tier: Tier | None = None
         self._usage: dict[str, Any] = {}
         self._reserved = 0  # micro-dollars
@@ -37,7 +38,7 @@ class Record:
 
     def headers(self, deadline_seconds: float) -> dict[str, str]:
         """For the lane: whose request it is, of which class, and by when it must be answered. Others pass it over."""
-        left = deadline_seconds - (time.monotonic() - self._arrived)
+        left = deadline_seconds - self._told.seconds
         return {
             REQUEST_HEADER: self.line.id,
             lane_headers.CLASS: self._caller.kind,
@@ -52,18 +53,19 @@ class Record:
 
     def failed(self, failure: Failure) -> None:
         """It gave nothing."""
-        self._metrics.failures.labels(failure.tier, failure.kind).inc()
+        self._told.failed.append((failure.tier, failure.word))
         if failure.tier is Tier.CLOUD:
             self._free = bool(self._reserved) and failure.kind in {
                 Kind.REFUSED,
                 Kind.STATUS,
             }  # who refuses bills nothing
-            self._metrics.cloud_429.inc(failure.status == TOO_MANY)
+            if failure.status == TOO_MANY:
+                self._told.values[names.GATEWAY_FALLBACK_429] += 1
 
     def first_token(self) -> None:
         """The answer has begun to arrive."""
         assert self._tier is not None  # noqa: S101
-        self._metrics.first_token.labels(self._tier).observe(time.monotonic() - self._arrived)
+        self._told.values[names.GATEWAY_BEGUN] = self._told.seconds
         safe = self.line.retry_safe and not self._ask.tools
         self.line = replace(self.line, state=State.STREAMING, answered_by=str(self._tier), retry_safe=safe)
 
@@ -84,9 +86,10 @@ class Record:
                 return f"the {self._caller.tier_name} tier has {most} a day, and all are used"
             micro = self._price(self._ask.prompt_tokens, self._ask.max_tokens)
             if not await self._store.spend(self._day, micro, round(cloud.dollars_per_day * MICRO)):
+                self._told.values[names.GATEWAY_LIMIT] += 1
                 return f"the day's ${cloud.dollars_per_day:g} are spent"
         except StoreError as error:
-            self._metrics.store_failures.inc()
+            self._told.values[names.GATEWAY_STORE_FAILURES] += 1
             return f"what it costs cannot be counted: {error}"
         self._reserved += micro
         return ""
@@ -96,7 +99,11 @@ class Record:
         self._nobody = nobody
         self.line = replace(self.line, state=state, why=why or self.line.why)
         if state is State.FAILED and self.line.tokens:
-            self._metrics.broken.inc()
+            self._told.values[names.GATEWAY_BROKEN] = 1
+
+    def passed_on(self, failure: Failure) -> None:
+        """The caller got the target's own error: it fails the same anywhere."""
+        self.line = replace(self.line, state=State.FAILED, answered_by=str(failure.tier), why=failure.word)
 
     def alive(self) -> Line:
         """The line with its lease renewed."""
@@ -105,18 +112,15 @@ class Record:
 
     async def settle(self) -> None:
         """Write down what came of it; the store's silence loses no answer."""
-        line, seconds = self.line, time.monotonic() - self._arrived
-        answered = line.answered_by or "nobody"
-        self._metrics.requests.labels(answered if line.state is not State.CANCELLED else "caller-left").inc()
-        if line.answered_by:
-            self._metrics.whole.labels(line.answered_by).observe(seconds)
+        line = self.line
         tokens = self._usage.get("completion_tokens")
         paid = 0
         if self._reserved and not self._free:
             prompt = int(self._usage.get("prompt_tokens") or self._ask.prompt_tokens)
             paid = self._price(prompt, int(tokens or line.tokens or self._ask.max_tokens))
-            self._metrics.spend.inc(paid / MICRO)
+            self._told.values[names.GATEWAY_SPEND] = paid / MICRO
         line = replace(line, tokens=line.tokens or int(tokens or 0), micro_dollars=paid, until=int(time.time()))
+        self._tell(line)
         try:
             if self._reserved:
                 await self._store.spend(self._day, paid - self._reserved, None)
@@ -126,7 +130,17 @@ class Record:
                 caller, day = self._caller.id, self._day
                 await self._store.give_back(caller, day, request=self._nobody, fallback=self._free, once=once)
         except StoreError:
-            self._metrics.store_failures.inc()
+            self._told.values[names.GATEWAY_STORE_FAILURES] += 1
+
+    def _tell(self, line: Line) -> None:
+        told = self._told
+        told.answered_by = CALLER_LEFT if line.state is State.CANCELLED else line.answered_by
+        if line.answered_by:
+            told.values[names.GATEWAY_WHOLE] = told.seconds
+        elif self._nobody:
+            told.answered_by = names.ANSWERED_BY_NOBODY
+        facts = {name: value for name, value in line.plain().items() if name not in NOT_TOLD}
+        told.facts |= {**facts, "model": self._ask.model, "tier": self._caller.tier_name, "class": self._caller.kind}
 
     def _price(self, prompt: int, completion: int) -> int:
         cloud = self._config.gateway.fallback
@@ -136,8 +150,3 @@ class Record:
 def today() -> str:
     """The UTC day that caps and spend count by."""
     return datetime.now(UTC).strftime("%Y-%m-%d")
-
-
-async def shielded(record: Record) -> None:
-    """Settle, whoever cancels: the count of a caller who left is written all the same."""
-    await asyncio.shield(asyncio.ensure_future(record.settle()))

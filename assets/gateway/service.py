@@ -9,20 +9,21 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
 from aiohttp import web
 
+from fleet import names
 from gateway import admission, callers, ledger, targets
 from gateway.admission import Refusal
 from gateway.callers import Caller, Key
 from gateway.config import Config
 from gateway.ledger import Line, State
-from gateway.metrics import Metrics
-from gateway.record import REQUEST_HEADER, Record, shielded, today
+from gateway.metrics import Metrics, Told
+from gateway.record import REQUEST_HEADER, Record, today
 from gateway.reply import Reply, error_body
 from gateway.serving import Serving
 from gateway.store import Admitted, BusyError, CapReached, MemoryStore, Seen, Store, StoreError
@@ -37,7 +38,9 @@ CORS = {
     "Access-Control-Expose-Headers": "X-Request-Id, X-Served-By, Retry-After",
     "Access-Control-Max-Age": "86400",
 }
+QUIET = {"GET /v1/health", "GET /v1/ready"}  # a balancer asks every few seconds
 LOG = logging.getLogger("gateway")
+ACCESS = logging.getLogger("gateway.requests")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -54,7 +57,8 @@ class Gateway:
         self._reachable: tuple[float, bool] = (float("-inf"), False)
         self._last_request = time.monotonic()
         self._leaving = asyncio.Event()
-        self.metrics = Metrics()
+        self._settling: set[asyncio.Task[None]] = set()
+        self.metrics = Metrics(config.fleet)
 
     def app(self) -> web.Application:
         """The routes that callers reach."""
@@ -80,21 +84,44 @@ class Gateway:
     async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self._last_request = time.monotonic()
         request["id"] = _request_id(request.headers)
+        told = request["told"] = Told({"id": request["id"], "asked": f"{request.method} {request.path[:100]}"})
         try:
             response = await handler(request)
         except Refusal as refusal:
-            self.metrics.refusals.labels(refusal.code).inc()
+            told.reason = refusal.code
             response = self._refused(refusal)
         except web.HTTPException as error:
-            code = HTTPStatus(error.status).phrase.lower().replace(" ", "_")
-            self.metrics.refusals.labels(code).inc()
-            response = _json(error.status, error_body(error.reason, code, error.status))
+            told.reason = HTTPStatus(error.status).phrase.lower().replace(" ", "_")
+            response = _json(error.status, error_body(error.reason, told.reason, error.status))
         except Exception:
             LOG.exception("request %s", request["id"])
+            told.values[names.GATEWAY_ERRORS] = 1
             response = _json(500, error_body("An error of ours; it is in the log", "internal_error", 500))
+        finally:
+            self._later(self._told(told, request.get("record")))
+        told.facts["status"] = response.status
         if not response.prepared:
             response.headers.update(self._common(request))
         return response
+
+    async def _told(self, told: Told, record: Record | None) -> None:
+        """Settle, then say so: after the answer, which waits for neither."""
+        if record:
+            await record.settle()
+        line = self.metrics.ended(told)
+        if told.facts["asked"] not in QUIET:
+            ACCESS.info(line)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do it whoever leaves; a gateway that is told to go waits for it."""
+        task = asyncio.create_task(work)
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def settled(self) -> None:
+        """Until what was answered is written down."""
+        while self._settling:
+            await asyncio.wait(self._settling)
 
     def _common(self, request: web.Request) -> dict[str, str]:
         origin, allowed = request.headers.get("Origin", ""), self._config.gateway.origins
@@ -178,16 +205,16 @@ class Gateway:
         )
         serving = Serving(ask, reply, record, gpu=self._gpu, cloud=self._cloud, config=self._config)
         self._open[record.line.id] = record
-        self.metrics.in_flight.inc()
+        request["record"] = record
+        self.metrics.in_flight += 1
         try:
             return await serving.run()
         except (asyncio.CancelledError, ConnectionError):
             record.ends(State.CANCELLED, "the caller left")
             raise
         finally:
-            self.metrics.in_flight.dec()
+            self.metrics.in_flight -= 1
             del self._open[record.line.id]
-            await shielded(record)
 
     async def _body(self, request: web.Request) -> bytes:
         try:
@@ -201,14 +228,14 @@ class Gateway:
         """Who asks, and whether by a key; raises Refusal."""
         key = callers.bearer(request.headers)
         if key:
-            found = await self._key(callers.key_hash(key))
+            found = await self._key(callers.key_hash(key), request["told"])
             return callers.by_key(found, request.headers, self._config, datetime.now(UTC)), True
         peer = request.remote or "0.0.0.0"  # noqa: S104  an address to count by, none to listen on
         forwarded = ",".join(request.headers.getall("X-Forwarded-For", []))
         address = callers.address_of(peer, forwarded, self._config.gateway.trusted_hops)
         return callers.by_address(address, self._pepper, self._config), False
 
-    async def _key(self, key_hash: str) -> Key | None:
+    async def _key(self, key_hash: str, told: Told) -> Key | None:
         """The key, as it was known at most `KEY_CACHE_SECONDS` ago; while the store is silent, as it was known last."""
         read_at, cached = self._keys.get(key_hash, (float("-inf"), None))
         now = time.monotonic()
@@ -217,7 +244,7 @@ class Gateway:
         try:
             found = await self._store.key(key_hash)
         except StoreError as error:
-            self.metrics.store_failures.inc()
+            told.values[names.GATEWAY_STORE_FAILURES] += 1
             if cached:
                 return cached
             raise Refusal(503, f"Keys cannot be checked now: {error}", "store_silent", 5, retry=True) from None
@@ -245,7 +272,7 @@ class Gateway:
         except BusyError:
             raise Refusal(503, "Too many requests of this caller at the same moment", "busy", 1, retry=True) from None
         except StoreError as error:
-            self.metrics.store_failures.inc()
+            request["told"].values[names.GATEWAY_STORE_FAILURES] += 1
             if not known or self._uncounted >= UNCOUNTED_MOST:
                 raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
             self._uncounted += 1
@@ -255,7 +282,7 @@ class Gateway:
             self._uncounted = 0
         match outcome:
             case Admitted():
-                return Record(line, caller, ask, once, store=store, metrics=self.metrics, config=self._config)
+                return Record(line, caller, ask, once, store=store, told=request["told"], config=self._config)
             case CapReached():
                 raise callers.cap_reached(caller, datetime.now(UTC))
             case Seen(before):
@@ -295,6 +322,7 @@ class Gateway:
         self._last_request = time.monotonic()
         while self._open or time.monotonic() - self._last_request < IDLE_SECONDS:
             await asyncio.sleep(0.1)
+        await self.settled()
         renewing.cancel()
         for runner in (outside, inside):
             await runner.cleanup()

@@ -24,6 +24,10 @@ from relay import chat, sse, upstream
 class BrokenStreamError(Exception):
     """A stream that had delivered ended otherwise than a stream ends."""
 
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.message)
+
 
 class Serving:
     """One admitted request on its way."""
@@ -63,11 +67,12 @@ class Serving:
                 case fallback.Wait(seconds):
                     await asyncio.sleep(seconds)
                 case fallback.PassOn(failure):
-                    self._record.ends(State.FAILED, f"{failure.status} {failure.message}"[:200], nobody=False)
+                    self._record.passed_on(failure)
                     body = error_body(failure.message, failure.code or "invalid_request", failure.status)
                     return await self._reply.fail(failure.status, body, {})
                 case fallback.Refuse(retry_after, why):
-                    self._record.ends(State.FAILED, why[:200], nobody=True)
+                    told = (f"{each.tier} {each.word}" for each in self._failures)
+                    self._record.ends(State.FAILED, ", ".join(told) or "no box takes connections", nobody=True)
                     body = error_body(f"Nobody can answer now: {why}", "nobody_answers", 503)
                     return await self._reply.fail(503, body, {"Retry-After": str(retry_after)})
 
@@ -120,7 +125,7 @@ class Serving:
         """The cloud costs: the caller's allowance and the day's spend are taken before it is asked."""
         refused = await self._record.reserve_cloud()
         if refused:
-            raise targets.FailedError(Failure(Tier.CLOUD, Kind.STATUS, self._clock() - self._arrived, message=refused))
+            raise targets.FailedError(Failure(Tier.CLOUD, Kind.LIMIT, self._clock() - self._arrived, message=refused))
 
     async def _whole(self, answer: upstream.Answer, tier: Tier, by: float) -> web.StreamResponse:
         found = await answer.whole(by)
@@ -137,7 +142,7 @@ class Serving:
         try:
             await self._relay(answer, tier, by)
         except BrokenStreamError as broken:
-            return await self._mended(str(broken))
+            return await self._mended(broken.failure)
         self._record.ends(State.DONE)
         return await self._reply.end()
 
@@ -168,7 +173,7 @@ class Serving:
             if finished:
                 return  # it said how the answer ended: that it never says [DONE] costs nobody anything
             if self._reply.tokens:
-                raise BrokenStreamError(str(error)) from None
+                raise BrokenStreamError(targets.failure_of(error, tier, self._clock() - self._arrived)) from None
             raise
 
     async def _pass_on(self, chunk: dict[str, Any], tier: Tier) -> None:
@@ -186,16 +191,17 @@ class Serving:
         plain = not (ask.tools or {"response_format", "logprobs"} & ask.body.keys())
         return self._config.gateway.fallback.continues and ask.fixed and plain and not ask.once
 
-    async def _mended(self, why: str) -> web.StreamResponse:
+    async def _mended(self, broken: Failure) -> web.StreamResponse:
         """A stream that broke after its first token: continued where that is declared, else ended visibly."""
+        word, why = f"{broken.tier} {broken.word}", broken.message
         if self._continuable and not self._cloud.closed(self._ask):
             try:
                 await self._continue()
-                self._record.ends(State.DONE, f"continued: {why}")
+                self._record.ends(State.DONE, f"continued: {word}")
                 return await self._reply.end()
             except (targets.FailedError, upstream.UpstreamError, BrokenStreamError) as error:
                 why = f"{why}; not continued: {error}"
-        self._record.ends(State.FAILED, why[:200])
+        self._record.ends(State.FAILED, word)
         message = f"The GPU was taken or its box died in the middle of this answer ({why})"
         return await self._reply.broken(message, recoverable=not self._ask.tools)
 

@@ -53,7 +53,7 @@ def failure_of(error: upstream.UpstreamError, tier: Tier, at: float) -> Failure:
         case upstream.SilentError():
             kind = Kind.SILENT
         case _:
-            kind = Kind.UNREADABLE
+            kind = Kind.BROKEN
     return Failure(tier, kind, at, message=str(error))
 
 

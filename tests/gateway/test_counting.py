@@ -148,6 +148,7 @@ async def _allowance(table: DynamoStore) -> None:
             cloud.script = [fails(429)]
             other = await with_key(table)
             await caller.chat(headers=other)
+            await caller.gateway.settled()
             assert await table.take_fallback(f"key:{_id(other)}", 1, today()), "the cloud refused: it is theirs again"
 
 
@@ -280,6 +281,7 @@ async def test_spend_is_reserved_at_the_limit_and_settled_at_what_was_used() -> 
     async with Target(answers("cloud")) as cloud:
         async with serving(closed_port(), cloud.url, store=found, cloud_settings=prices, budgets=QUICK) as caller:
             assert (await caller.chat(max_tokens=200)).status == 200
+            await caller.gateway.settled()
             used = found._spent[today()]
             assert used == 7 * 1 + 6 * 2, "micro-dollars of the usage that the cloud reported"
             assert "are spent" in (await caller.chat(max_tokens=4000)).body["error"]["message"]

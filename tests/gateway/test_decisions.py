@@ -74,7 +74,7 @@ def test_before_the_cloud_a_target_is_asked_no_more_often_than_its_failure_allow
     steps, _ = lives(lambda tier: failure, budget=30.0, cloud="")
     before = [step for step in steps if isinstance(step, fallback.Ask)]
     until = next((n for n, step in enumerate(before) if step.tier is Tier.CLOUD), len(before))
-    most = {Kind.REFUSED: 3, Kind.BUSY: 2, Kind.SILENT: 1, Kind.UNREADABLE: 1}
+    most = {Kind.REFUSED: 3, Kind.BUSY: 2, Kind.SILENT: 1, Kind.BROKEN: 1}
     assert until <= most.get(failure.kind, 2)
 
 
