@@ -129,8 +129,6 @@ BOOT_FAILED = "failed"  # before it gives its launch up: what tells a failed boo
 METRIC_NAMESPACE = "SpotFleet"
 DIMENSION_FLEET = "Fleet"
 DIMENSION_STAGE = "Stage"
-DIMENSION_ANSWERED_BY = "AnsweredBy"  # of a request at the gateway
-DIMENSION_REASON = "Reason"  # of a refusal there
 METRIC_BOOT_STAGE_SECONDS = "BootStageSeconds"  # dimensions Fleet, Stage; stage "total" is kernel to serving
 STAGE_TOTAL = "total"
 METRIC_BOOT_FAILED = "BootFailed"
@@ -147,16 +145,22 @@ METRIC_LEVER = "OnDemandPercentage"
 METRIC_FAILOVERS = "Failovers"
 METRIC_REARMS = "Rearms"
 
-# The gateway's, in its log: the line of a request is CloudWatch's embedded metric format too, so no call is made for
-# them. Dimension sets [Fleet] and [Fleet, AnsweredBy].
+# The gateway's, as Prometheus text (llm_gateway_requests) and in its log: a request's line is CloudWatch's embedded
+# metric format too, so no call is made for them. Dimension sets [Fleet], [Fleet, AnsweredBy] and [Fleet, Reason].
 DIMENSION_ANSWERED_BY = "AnsweredBy"  # gpu, fallback, nobody, caller-left
-METRIC_REQUESTS = "Requests"  # 1 for each that was admitted
-METRIC_FIRST_TOKEN_SECONDS = "FirstTokenSeconds"  # noqa: S105  no secret
-METRIC_ANSWER_SECONDS = "AnswerSeconds"  # to the end
+METRIC_REQUESTS = "Requests"  # by AnsweredBy: 1 for each that was admitted
+METRIC_FIRST_TOKEN_SECONDS = "FirstTokenSeconds"  # noqa: S105  no secret; by AnsweredBy
+METRIC_ANSWER_SECONDS = "AnswerSeconds"  # by AnsweredBy: to the end
+DIMENSION_REASON = "Reason"
+METRIC_REFUSALS = "Refusals"  # by Reason
+METRIC_IN_FLIGHT = "InFlight"
 METRIC_ANSWERS_BROKEN = "AnswersBroken"  # 1: after a token was delivered, or by an error of ours
 METRIC_NOBODY_ANSWERED = "NobodyAnswered"  # 1: neither GPU nor fallback could in time
 METRIC_FALLBACK_DOLLARS = "FallbackDollars"
 METRIC_FALLBACK_SPENT = "FallbackSpent"  # 1: the fallback was not asked, since the day's dollars are spent
+METRIC_FALLBACK_TOO_MANY = "FallbackTooMany"  # its own 429s
+METRIC_STORE_FAILURES = "StoreFailures"  # calls without an answer
+METRIC_ATTEMPTS_FAILED = "AttemptsFailed"  # Prometheus alone, by tier and kind; the log's lines name them
 
 # --- what the Lambda finds in its environment ------------------------------------------------------------------
 
@@ -173,20 +177,3 @@ GATEWAY_METRICS_PORT = 9100  # Prometheus text; no balancer reaches it
 
 LINE_SKIPPED_YOUNG = "failover skipped: instance younger than grace is still warming"
 LINE_PINNED = "pinned; nothing to do"
-
-# --- the gateway's metrics: one name as Prometheus text and, with the dimension Fleet, in CloudWatch ----------------
-
-GATEWAY_REQUESTS = "llm_gateway_requests"  # by AnsweredBy
-GATEWAY_BEGUN = "llm_gateway_first_token_seconds"  # by AnsweredBy
-GATEWAY_WHOLE = "llm_gateway_whole_answer_seconds"  # by AnsweredBy
-GATEWAY_REFUSALS = "llm_gateway_refusals"  # by Reason
-GATEWAY_FAILURES = "llm_gateway_attempts_failed"  # Prometheus alone; the log's lines name them
-GATEWAY_IN_FLIGHT = "llm_gateway_in_flight"
-GATEWAY_ERRORS = "llm_gateway_errors"  # of its own: answers with 500
-GATEWAY_BROKEN = "llm_gateway_streams_broken"
-GATEWAY_SPEND = "llm_gateway_fallback_dollars"
-GATEWAY_LIMIT = "llm_gateway_fallback_limit_reached"  # the day's dollars are spent
-GATEWAY_FALLBACK_429 = "llm_gateway_fallback_too_many"
-GATEWAY_STORE_FAILURES = "llm_gateway_store_failures"
-
-ANSWERED_BY_NOBODY = "nobody"  # as DIMENSION_ANSWERED_BY has it, beside gpu, fallback and caller-left

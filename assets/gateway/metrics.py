@@ -34,37 +34,45 @@ class Told:
         return time.monotonic() - self.arrived
 
 
+PLAIN = {
+    names.METRIC_ANSWERS_BROKEN: "answers broken after a token was delivered, or by an error of the gateway's own",
+    names.METRIC_NOBODY_ANSWERED: "requests that neither GPU nor fallback answered in time",
+    names.METRIC_FALLBACK_DOLLARS: "dollars paid to the fallback",
+    names.METRIC_FALLBACK_SPENT: "fallbacks refused by the day's dollars",
+    names.METRIC_FALLBACK_TOO_MANY: "the fallback's own 429s",
+    names.METRIC_STORE_FAILURES: "store calls without an answer",
+}
+TIMED = {
+    names.METRIC_FIRST_TOKEN_SECONDS: "seconds to the first token",
+    names.METRIC_ANSWER_SECONDS: "seconds to the end",
+}
+
+
+def prometheus(metric: str) -> str:
+    """How Prometheus spells a metric's name: FirstTokenSeconds is llm_gateway_first_token_seconds."""
+    return "llm_gateway" + "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in metric)
+
+
 class Metrics:
     """One process's counts."""
 
     def __init__(self, fleet: str) -> None:
         self._fleet = fleet
         self.registry = CollectorRegistry()
-        by = ("answered_by",)
-        self.requests = self._counter(names.GATEWAY_REQUESTS, "requests by who answered", *by)
-        self.refusals = self._counter(names.GATEWAY_REFUSALS, "requests refused", "reason")
-        self.failures = self._counter(names.GATEWAY_FAILURES, "attempts that came to nothing", "tier", "kind")
+        self.requests = self._counter(names.METRIC_REQUESTS, "requests by who answered", "answered_by")
+        self.refusals = self._counter(names.METRIC_REFUSALS, "requests refused", "reason")
+        self.failures = self._counter(names.METRIC_ATTEMPTS_FAILED, "attempts that came to nothing", "tier", "kind")
         self.in_flight = 0
-        gauge = Gauge(names.GATEWAY_IN_FLIGHT, "requests under way", registry=self.registry)
+        gauge = Gauge(prometheus(names.METRIC_IN_FLIGHT), "requests under way", registry=self.registry)
         gauge.set_function(lambda: self.in_flight)
-        self._plain = {
-            names.GATEWAY_ERRORS: self._counter(names.GATEWAY_ERRORS, "errors of the gateway's own"),
-            names.GATEWAY_BROKEN: self._counter(names.GATEWAY_BROKEN, "streams broken after their first token"),
-            names.GATEWAY_SPEND: self._counter(names.GATEWAY_SPEND, "dollars paid to the fallback"),
-            names.GATEWAY_LIMIT: self._counter(names.GATEWAY_LIMIT, "fallbacks refused by the day's dollars"),
-            names.GATEWAY_FALLBACK_429: self._counter(names.GATEWAY_FALLBACK_429, "the fallback's own 429s"),
-            names.GATEWAY_STORE_FAILURES: self._counter(names.GATEWAY_STORE_FAILURES, "store calls without an answer"),
-        }
+        self._plain = {name: self._counter(name, what) for name, what in PLAIN.items()}
         self._timed = {
-            names.GATEWAY_BEGUN: self._histogram(names.GATEWAY_BEGUN, "seconds to the first token", *by),
-            names.GATEWAY_WHOLE: self._histogram(names.GATEWAY_WHOLE, "seconds to the end", *by),
+            name: Histogram(prometheus(name), what, ("answered_by",), buckets=LATENCY_BUCKETS, registry=self.registry)
+            for name, what in TIMED.items()
         }
 
     def _counter(self, name: str, what: str, *labels: str) -> Counter:
-        return Counter(name, what, labels, registry=self.registry)
-
-    def _histogram(self, name: str, what: str, *labels: str) -> Histogram:
-        return Histogram(name, what, labels, buckets=LATENCY_BUCKETS, registry=self.registry)
+        return Counter(prometheus(name), what, labels, registry=self.registry)
 
     def ended(self, told: Told) -> str:
         """Count a request; its line for the log."""
@@ -83,18 +91,18 @@ class Metrics:
 
     def _line(self, told: Told) -> str:
         plain = [{"Name": name, "Unit": "None"} for name in told.values if name in self._plain]
-        metrics = [_directive([{"Name": names.GATEWAY_IN_FLIGHT, "Unit": "Count"}, *plain])]
-        values: dict[str, Any] = {names.GATEWAY_IN_FLIGHT: self.in_flight, **told.values}
+        metrics = [_directive([{"Name": names.METRIC_IN_FLIGHT, "Unit": "Count"}, *plain])]
+        values: dict[str, Any] = {names.METRIC_IN_FLIGHT: self.in_flight, **told.values}
         dimensions = {names.DIMENSION_FLEET: self._fleet}
         if told.answered_by:
             timed = [{"Name": name, "Unit": "Seconds"} for name in told.values if name in self._timed]
-            counted = {"Name": names.GATEWAY_REQUESTS, "Unit": "Count"}
+            counted = {"Name": names.METRIC_REQUESTS, "Unit": "Count"}
             metrics.append(_directive([counted, *timed], names.DIMENSION_ANSWERED_BY))
-            values[names.GATEWAY_REQUESTS] = 1
+            values[names.METRIC_REQUESTS] = 1
             dimensions[names.DIMENSION_ANSWERED_BY] = told.answered_by
         if told.reason:
-            metrics.append(_directive([{"Name": names.GATEWAY_REFUSALS, "Unit": "Count"}], names.DIMENSION_REASON))
-            values[names.GATEWAY_REFUSALS] = 1
+            metrics.append(_directive([{"Name": names.METRIC_REFUSALS, "Unit": "Count"}], names.DIMENSION_REASON))
+            values[names.METRIC_REFUSALS] = 1
             dimensions[names.DIMENSION_REASON] = told.reason
         head = {"_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": metrics}}
         failed = {"failed": [f"{tier} {kind}" for tier, kind in told.failed]} if told.failed else {}

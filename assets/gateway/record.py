@@ -17,7 +17,7 @@ from relay import lane_headers
 
 MICRO = 1_000_000
 REQUEST_HEADER = lane_headers.REQUEST
-CALLER_LEFT = "caller-left"
+CALLER_LEFT, NOBODY = "caller-left", "nobody"
 NOT_TOLD = {"began", "until", "prompt", "answered_by"}  # of a line, in the log: there under another name, or no matter
 
 
@@ -60,12 +60,12 @@ class Record:
                 Kind.STATUS,
             }  # who refuses bills nothing
             if failure.status == TOO_MANY:
-                self._told.values[names.GATEWAY_FALLBACK_429] += 1
+                self._told.values[names.METRIC_FALLBACK_TOO_MANY] += 1
 
     def first_token(self) -> None:
         """The answer has begun to arrive."""
         assert self._tier is not None  # noqa: S101
-        self._told.values[names.GATEWAY_BEGUN] = self._told.seconds
+        self._told.values[names.METRIC_FIRST_TOKEN_SECONDS] = self._told.seconds
         safe = self.line.retry_safe and not self._ask.tools
         self.line = replace(self.line, state=State.STREAMING, answered_by=str(self._tier), retry_safe=safe)
 
@@ -86,10 +86,10 @@ class Record:
                 return f"the {self._caller.tier_name} tier has {most} a day, and all are used"
             micro = self._price(self._ask.prompt_tokens, self._ask.max_tokens)
             if not await self._store.spend(self._day, micro, round(cloud.dollars_per_day * MICRO)):
-                self._told.values[names.GATEWAY_LIMIT] += 1
+                self._told.values[names.METRIC_FALLBACK_SPENT] += 1
                 return f"the day's ${cloud.dollars_per_day:g} are spent"
         except StoreError as error:
-            self._told.values[names.GATEWAY_STORE_FAILURES] += 1
+            self._told.values[names.METRIC_STORE_FAILURES] += 1
             return f"what it costs cannot be counted: {error}"
         self._reserved += micro
         return ""
@@ -99,7 +99,7 @@ class Record:
         self._nobody = nobody
         self.line = replace(self.line, state=state, why=why or self.line.why)
         if state is State.FAILED and self.line.tokens:
-            self._told.values[names.GATEWAY_BROKEN] = 1
+            self._told.values[names.METRIC_ANSWERS_BROKEN] = 1
 
     def passed_on(self, failure: Failure) -> None:
         """The caller got the target's own error: it fails the same anywhere."""
@@ -118,7 +118,7 @@ class Record:
         if self._reserved and not self._free:
             prompt = int(self._usage.get("prompt_tokens") or self._ask.prompt_tokens)
             paid = self._price(prompt, int(tokens or line.tokens or self._ask.max_tokens))
-            self._told.values[names.GATEWAY_SPEND] = paid / MICRO
+            self._told.values[names.METRIC_FALLBACK_DOLLARS] = paid / MICRO
         line = replace(line, tokens=line.tokens or int(tokens or 0), micro_dollars=paid, until=int(time.time()))
         self._tell(line)
         try:
@@ -130,15 +130,16 @@ class Record:
                 caller, day = self._caller.id, self._day
                 await self._store.give_back(caller, day, request=self._nobody, fallback=self._free, once=once)
         except StoreError:
-            self._told.values[names.GATEWAY_STORE_FAILURES] += 1
+            self._told.values[names.METRIC_STORE_FAILURES] += 1
 
     def _tell(self, line: Line) -> None:
         told = self._told
         told.answered_by = CALLER_LEFT if line.state is State.CANCELLED else line.answered_by
         if line.answered_by:
-            told.values[names.GATEWAY_WHOLE] = told.seconds
+            told.values[names.METRIC_ANSWER_SECONDS] = told.seconds
         elif self._nobody:
-            told.answered_by = names.ANSWERED_BY_NOBODY
+            told.answered_by = NOBODY
+            told.values[names.METRIC_NOBODY_ANSWERED] = 1
         facts = {name: value for name, value in line.plain().items() if name not in NOT_TOLD}
         told.facts |= {**facts, "model": self._ask.model, "tier": self._caller.tier_name, "class": self._caller.kind}
 

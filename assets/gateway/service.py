@@ -95,7 +95,7 @@ class Gateway:
             response = _json(error.status, error_body(error.reason, told.reason, error.status))
         except Exception:
             LOG.exception("request %s", request["id"])
-            told.values[names.GATEWAY_ERRORS] = 1
+            told.values[names.METRIC_ANSWERS_BROKEN] = 1
             response = _json(500, error_body("An error of ours; it is in the log", "internal_error", 500))
         finally:
             self._later(self._told(told, request.get("record")))
@@ -244,7 +244,7 @@ class Gateway:
         try:
             found = await self._store.key(key_hash)
         except StoreError as error:
-            told.values[names.GATEWAY_STORE_FAILURES] += 1
+            told.values[names.METRIC_STORE_FAILURES] += 1
             if cached:
                 return cached
             raise Refusal(503, f"Keys cannot be checked now: {error}", "store_silent", 5, retry=True) from None
@@ -272,7 +272,7 @@ class Gateway:
         except BusyError:
             raise Refusal(503, "Too many requests of this caller at the same moment", "busy", 1, retry=True) from None
         except StoreError as error:
-            request["told"].values[names.GATEWAY_STORE_FAILURES] += 1
+            request["told"].values[names.METRIC_STORE_FAILURES] += 1
             if not known or self._uncounted >= UNCOUNTED_MOST:
                 raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
             self._uncounted += 1

@@ -69,15 +69,14 @@ def test_who_answered_how_soon_and_what_went_wrong_reach_cloudwatch(caplog: pyte
         _asked(answers(), answers(), n=99),
     )
     by = names.DIMENSION_ANSWERED_BY
-    requests = Counter({who: len(told(lines, names.GATEWAY_REQUESTS, **{by: who})) for who in ("gpu", "fallback")})
+    requests = Counter({who: len(told(lines, names.METRIC_REQUESTS, **{by: who})) for who in ("gpu", "fallback")})
     assert requests == {"gpu": 3, "fallback": 1}, "an error that fails the same anywhere is an answer"
-    assert told(lines, names.GATEWAY_REQUESTS, **{by: "caller-left"}) == [1]
-    assert len(told(lines, names.GATEWAY_BEGUN, **{by: "gpu"})) == 2
-    assert len(told(lines, names.GATEWAY_WHOLE, **{by: "fallback"})) == 1
-    assert told(lines, names.GATEWAY_BROKEN) == [1]
-    assert sum(told(lines, names.GATEWAY_SPEND)) > 0
-    assert told(lines, names.GATEWAY_REFUSALS, **{names.DIMENSION_REASON: "invalid_value"}) == [1]
-    assert not told(lines, names.GATEWAY_ERRORS)
+    assert told(lines, names.METRIC_REQUESTS, **{by: "caller-left"}) == [1]
+    assert len(told(lines, names.METRIC_FIRST_TOKEN_SECONDS, **{by: "gpu"})) == 2
+    assert len(told(lines, names.METRIC_ANSWER_SECONDS, **{by: "fallback"})) == 1
+    assert told(lines, names.METRIC_ANSWERS_BROKEN) == [1]
+    assert sum(told(lines, names.METRIC_FALLBACK_DOLLARS)) > 0
+    assert told(lines, names.METRIC_REFUSALS, **{names.DIMENSION_REASON: "invalid_value"}) == [1]
     assert len(lines) == 6
     assert ECHO not in "".join(lines)
     failed = [line["failed"] for line in map(json.loads, lines) if "failed" in line]
@@ -115,9 +114,10 @@ def test_nobody_and_an_error_of_our_own_are_told_apart(
             assert (await caller.chat()).status == 500
 
     lines = lines_of(caplog, nobody(), own())
-    nobody_answers = {names.DIMENSION_ANSWERED_BY: names.ANSWERED_BY_NOBODY}
-    assert told(lines, names.GATEWAY_REQUESTS, **nobody_answers) == [1]
-    assert told(lines, names.GATEWAY_ERRORS) == [1]
+    assert told(lines, names.METRIC_NOBODY_ANSWERED) == [1]
+    nobody_answers = {names.DIMENSION_ANSWERED_BY: "nobody"}
+    assert told(lines, names.METRIC_REQUESTS, **nobody_answers) == [1]
+    assert told(lines, names.METRIC_ANSWERS_BROKEN) == [1]
 
 
 def test_spent_days_limit_is_a_metric_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
@@ -126,4 +126,4 @@ def test_spent_days_limit_is_a_metric_of_its_own(caplog: pytest.LogCaptureFixtur
             async with serving(closed_port(), cloud.url, cloud_settings={"dollars_per_day": 0.000001}) as caller:
                 await caller.chat(stream=True)
 
-    assert told(lines_of(caplog, spent()), names.GATEWAY_LIMIT) == [1]
+    assert told(lines_of(caplog, spent()), names.METRIC_FALLBACK_SPENT) == [1]
