@@ -40,6 +40,8 @@ HOMES = {
     "history": "fleet.ops.day_verbs",
     "game-day": "fleet.ops.day_verbs",
     "publish": "fleet.ops.publish_verb",
+    "key": "fleet.ops.gateway_verbs",
+    "requests": "fleet.ops.gateway_verbs",
     "drill": "fleet.drills.cli",
     "sweep": "fleet.drills.cli",
 }

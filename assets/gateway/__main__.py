@@ -11,8 +11,9 @@ from fleet import names
 from gateway import targets
 from gateway.authorize import authorize
 from gateway.config import load
+from gateway.memory import MemoryStore
 from gateway.service import Gateway
-from gateway.store import DynamoStore, MemoryStore
+from gateway.store import DynamoStore
 from gateway.voice import Voice
 
 

@@ -18,6 +18,7 @@ from gateway.admission import Refusal
 from gateway.config import Config
 
 PREFIX = "sk-fleet-"
+ID_DIGITS = 12  # of a key's hash, which name it
 ANONYMOUS = "anonymous"
 Class = Literal["interactive", "background"]
 IPV6_SITE_BITS = 64  # one subscriber has at least as many addresses

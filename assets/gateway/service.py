@@ -22,11 +22,12 @@ from gateway.admission import Refusal
 from gateway.callers import Caller, Key
 from gateway.config import Config
 from gateway.ledger import Line, State
+from gateway.memory import MemoryStore
 from gateway.metrics import Metrics, Told
 from gateway.record import REQUEST_HEADER, Record, today
 from gateway.reply import Reply, error_body
 from gateway.serving import Serving
-from gateway.store import Admitted, BusyError, CapReached, MemoryStore, Seen, Store, StoreError
+from gateway.store import Admitted, BusyError, CapReached, Seen, Store, StoreError
 
 KEY_CACHE_SECONDS = 30.0
 UNCOUNTED_MOST = 200  # requests of known keys that go on while the store is silent

@@ -1,11 +1,4 @@
-"""Keys, caps, spend and ledger: one DynamoDB table, one item a fact. The only file that calls AWS for them.
-
-  key#HASH                  an API key
-  use#CALLER#DAY            requests and fallbacks of a UTC day
-  once#CALLER#HASH          an Idempotency-Key, and the request that had it
-  request#ID                a ledger line
-  failed-over#DAY  TIME#ID  what the cloud answered, in order
-  spend#DAY                 micro-dollars reserved and settled
+"""Keys, caps, spend and ledger: one DynamoDB table, one item a fact (`items`). The only file that calls AWS for them.
 
 StoreError    no answer within `ANSWER_SECONDS`, or an error of the store's own
   BusyError   it answered that others change the same item, again and again
@@ -18,16 +11,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 import boto3
-from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 from botocore.config import Config as BotoConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
+from gateway import items
 from gateway.callers import Key
-from gateway.ledger import KEPT_DAYS, Line
+from gateway.ledger import Line
 
 ANSWER_SECONDS = 0.3  # a caller waits for the store no longer: DynamoDB answers in single milliseconds
 CONFLICT_SECONDS = (
@@ -104,49 +96,21 @@ class DynamoStore:
         self._threads = ThreadPoolExecutor(32, "store")
 
     async def key(self, key_hash: str) -> Key | None:
-        found = await self._get(f"key#{key_hash}")
-        if not found:
-            return None
-        expires = datetime.fromtimestamp(int(found["expires_at"]), UTC) if "expires_at" in found else None
-        return Key(
-            found["id"], found["tier"], found["class"], found.get("name", ""), expires, bool(found.get("revoked"))
-        )
+        found = await self._get(items.key_pk(key_hash))
+        return items.read_key(found) if found else None
 
     async def put_key(self, key_hash: str, key: Key) -> None:
-        values: dict[str, Any] = {
-            "id": key.id,
-            "tier": key.tier,
-            "class": key.kind,
-            "name": key.name,
-            "revoked": key.revoked,
-        }
-        if key.expires:
-            values["expires_at"] = int(key.expires.timestamp())
-        await self._call("put_item", Item=_item(f"key#{key_hash}", **values))
+        await self._transact(items.put_key(self._table, key_hash, key))
 
     async def line(self, request_id: str) -> Line | None:
-        found = await self._get(f"request#{request_id}")
+        found = await self._get(items.request_pk(request_id))
         return Line.read(found) if found else None
-
-    async def failed_over(self, day: str, most: int) -> list[Line]:
-        """What the cloud answered on a UTC day, the newest first."""
-        found = await self._call(
-            "query",
-            TableName=self._table,
-            KeyConditionExpression="pk = :pk",
-            ExpressionAttributeValues={":pk": {"S": f"failed-over#{day}"}},
-            ScanIndexForward=False,
-            Limit=most,
-        )
-        lines = [await self.line(item["id"]["S"]) for item in found["Items"]]
-        return [line for line in lines if line]
 
     async def pepper(self) -> bytes:
         fresh = random.SystemRandom().randbytes(32)
+        step = items.put(self._table, items.item("pepper", value=fresh.hex()), "attribute_not_exists(pk)")
         try:
-            await self._call(
-                "put_item", Item=_item("pepper", value=fresh.hex()), ConditionExpression="attribute_not_exists(pk)"
-            )
+            await self._call("put_item", **step["Put"])
         except _ConditionFailed:
             found = await self._get("pepper")
             return bytes.fromhex(found["value"])
@@ -154,17 +118,17 @@ class DynamoStore:
 
     async def admit(self, line: Line, cap: int, once: str, day: str) -> Admitted | CapReached | Seen:
         steps = [
-            self._put(_item(f"request#{line.id}", **line.plain(), ttl=_kept())),
-            self._count(f"use#{line.caller}#{day}", "requests", cap),
+            *items.put_line(self._table, line),
+            items.add_up_to(self._table, items.use_pk(line.caller, day), "requests", 1, cap),
         ]
         if once:
-            item = _item(f"once#{line.caller}#{once}", id=line.id, ttl=_kept())
-            steps.append(self._put(item, "attribute_not_exists(pk)"))
+            taken = items.item(items.once_pk(line.caller, once), id=line.id, ttl=items.kept())
+            steps.append(items.put(self._table, taken, "attribute_not_exists(pk)"))
         try:
-            await self._call("transact_write_items", TransactItems=steps)
+            await self._transact(steps)
         except _ConditionFailed as error:
             if once and error.reasons[-1] == "ConditionalCheckFailed":
-                return Seen(await self._line_of(f"once#{line.caller}#{once}"))
+                return Seen(await self._line_of(items.once_pk(line.caller, once)))
             return CapReached()
         return Admitted()
 
@@ -173,69 +137,40 @@ class DynamoStore:
         return await self.line(taken["id"]) if taken else None
 
     async def write(self, line: Line) -> None:
-        steps = [self._put(_item(f"request#{line.id}", **line.plain(), ttl=_kept()))]
-        if line.answered_by == "fallback":
-            day = datetime.fromtimestamp(line.began, UTC).strftime("%Y-%m-%d")
-            order = f"{line.began}#{line.id}"
-            steps.append(self._put(_item(f"failed-over#{day}", order, id=line.id, why=line.why, ttl=_kept())))
-        await self._call("transact_write_items", TransactItems=steps)
+        await self._transact(items.put_line(self._table, line))
 
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
-        pk, back = f"use#{caller}#{day}", {"requests": request, "fallbacks": fallback}
+        pk, back = items.use_pk(caller, day), {"requests": request, "fallbacks": fallback}
         for name in (name for name, wanted in back.items() if wanted):
-            await self._call("update_item", **self._add(pk, name, -1)["Update"])
+            await self._call("update_item", **items.add(self._table, pk, name, -1)["Update"])
         if once:
-            await self._call("delete_item", TableName=self._table, Key=_key(f"once#{caller}#{once}"))
+            await self._call("delete_item", TableName=self._table, Key=items.key(items.once_pk(caller, once)))
 
     async def take_fallback(self, caller: str, most: int, day: str) -> bool:
-        return await self._conditional(self._count(f"use#{caller}#{day}", "fallbacks", most))
+        return await self._added(items.add_up_to(self._table, items.use_pk(caller, day), "fallbacks", 1, most))
 
     async def spend(self, day: str, micro: int, limit: int | None) -> bool:
-        step = self._add(f"spend#{day}", "micro", micro)
-        if limit is not None:
-            step["Update"]["ConditionExpression"] = "attribute_not_exists(#n) OR #n <= :room"
-            step["Update"]["ExpressionAttributeValues"][":room"] = {"N": str(limit - micro)}
-            if micro > limit:
-                return False
-        return await self._conditional(step)
+        if limit is None:
+            return await self._added(items.add(self._table, items.spend_pk(day), "micro", micro))
+        if micro > limit:
+            return False
+        return await self._added(items.add_up_to(self._table, items.spend_pk(day), "micro", micro, limit))
 
-    async def _conditional(self, step: dict[str, Any]) -> bool:
+    async def _added(self, step: items.Step) -> bool:
         try:
             await self._call("update_item", **step["Update"])
         except _ConditionFailed:
             return False
         return True
 
-    def _put(self, item: dict[str, Any], condition: str = "") -> dict[str, Any]:
-        return {
-            "Put": {"TableName": self._table, "Item": item, **({"ConditionExpression": condition} if condition else {})}
-        }
-
-    def _count(self, pk: str, name: str, most: int) -> dict[str, Any]:
-        step = self._add(pk, name, 1)
-        step["Update"]["ConditionExpression"] = "attribute_not_exists(#n) OR #n < :most"
-        step["Update"]["ExpressionAttributeValues"][":most"] = {"N": str(most)}
-        return step
-
-    def _add(self, pk: str, name: str, by: int) -> dict[str, Any]:
-        return {
-            "Update": {
-                "TableName": self._table,
-                "Key": _key(pk),
-                "UpdateExpression": "ADD #n :by SET #t = :ttl",
-                "ExpressionAttributeNames": {"#n": name, "#t": "ttl"},
-                "ExpressionAttributeValues": {":by": {"N": str(by)}, ":ttl": {"N": str(_kept())}},
-            }
-        }
-
     async def _get(self, pk: str) -> dict[str, Any]:
-        found = await self._call("get_item", Key=_key(pk), TableName=self._table, ConsistentRead=True)
-        read = TypeDeserializer().deserialize
-        return {name: read(value) for name, value in found.get("Item", {}).items()}
+        found = await self._call("get_item", Key=items.key(pk), TableName=self._table, ConsistentRead=True)
+        return items.read(found.get("Item", {}))
+
+    async def _transact(self, steps: list[items.Step]) -> None:
+        await self._call("transact_write_items", TransactItems=steps)
 
     async def _call(self, name: str, **arguments: Any) -> Any:
-        if name == "put_item":
-            arguments["TableName"] = self._table
         return await within(self._threads, functools.partial(_retried, getattr(self._client, name), arguments))
 
 
@@ -273,74 +208,3 @@ def _retried(call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
             if time.monotonic() > until:
                 raise BusyError("others change the same item") from None
             time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))  # noqa: S311  no secret
-
-
-def _key(pk: str, sk: str = "-") -> dict[str, Any]:
-    return {"pk": {"S": pk}, "sk": {"S": sk}}
-
-
-def _item(pk: str, sk: str = "-", **values: Any) -> dict[str, Any]:
-    write = TypeSerializer().serialize
-    return {**_key(pk, sk), **{name: write(value) for name, value in values.items()}}
-
-
-def _kept() -> int:
-    return int((datetime.now(UTC) + timedelta(days=KEPT_DAYS)).timestamp())
-
-
-class MemoryStore:
-    """The same in this process alone: for a try-out without a table, and while the table is silent."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, Key] = {}
-        self.lines: dict[str, Line] = {}
-        self._used: dict[tuple[str, str, str], int] = {}
-        self._once: dict[tuple[str, str], str] = {}
-        self._spent: dict[str, int] = {}
-        self._pepper = random.SystemRandom().randbytes(32)
-
-    async def key(self, key_hash: str) -> Key | None:
-        return self.keys.get(key_hash)
-
-    async def put_key(self, key_hash: str, key: Key) -> None:
-        self.keys[key_hash] = key
-
-    async def line(self, request_id: str) -> Line | None:
-        return self.lines.get(request_id)
-
-    async def pepper(self) -> bytes:
-        return self._pepper
-
-    async def admit(self, line: Line, cap: int, once: str, day: str) -> Admitted | CapReached | Seen:
-        if once and (line.caller, once) in self._once:
-            return Seen(self.lines.get(self._once[line.caller, once]))
-        if not self._take(line.caller, "requests", day, cap):
-            return CapReached()
-        if once:
-            self._once[line.caller, once] = line.id
-        self.lines[line.id] = line
-        return Admitted()
-
-    async def write(self, line: Line) -> None:
-        self.lines[line.id] = line
-
-    async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
-        for name, wanted in {"requests": request, "fallbacks": fallback}.items():
-            if (caller, name, day) in self._used:
-                self._used[caller, name, day] -= wanted
-        self._once.pop((caller, once), None)
-
-    async def take_fallback(self, caller: str, most: int, day: str) -> bool:
-        return self._take(caller, "fallbacks", day, most)
-
-    async def spend(self, day: str, micro: int, limit: int | None) -> bool:
-        spent = self._spent.get(day, 0)
-        if limit is not None and spent + micro > limit:
-            return False
-        self._spent[day] = spent + micro
-        return True
-
-    def _take(self, caller: str, what: str, day: str, most: int) -> bool:
-        used = self._used.get((caller, what, day), 0)
-        self._used[caller, what, day] = used + (used < most)
-        return used < most

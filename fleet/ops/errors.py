@@ -82,6 +82,7 @@ _PERMISSION = {
     "s3:HeadObject": "s3:GetObject",
     "s3:HeadBucket": "s3:ListBucket",
     "lambda:Invoke": "lambda:InvokeFunction",
+    "dynamodb:TransactWriteItems": "dynamodb:PutItem",
 }
 # Error codes as words, by what they mean; every service has its own.
 _DENIED = {

@@ -34,6 +34,8 @@ RUN_ELSEWHERE = {
     "publish": "tests/unit/test_publish.py",
     "pin-ami": "tests/ops/test_embedded.py",
     "review": "tests/ops/test_deploys.py",
+    "key": "tests/ops/test_gateway_verbs.py",
+    "requests": "tests/ops/test_gateway_verbs.py",
 }
 # make verbs that another test carries out, beside those of the README's walk (tests/e2e/test_cdk_cli.py types them).
 MADE_ELSEWHERE = {

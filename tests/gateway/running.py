@@ -14,8 +14,9 @@ from aiohttp import web
 from fleet import gateway_settings as settings
 from gateway import targets
 from gateway.config import Config
+from gateway.memory import MemoryStore
 from gateway.service import Gateway
-from gateway.store import MemoryStore, Store
+from gateway.store import Store
 from gateway.voice import Voice
 from relay import sse
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gateway import fallback
 from gateway.ledger import OPEN, State
-from gateway.store import MemoryStore
+from gateway.memory import MemoryStore
 from gateway.voice import Voice
 from tests.gateway.running import FAST, HELLO, MODEL, SCALE, closed_port, dumps, on_loop, serving
 from tests.gateway.targets import WORDS, Target, answers, breaks, chunk, fails, resets, says, silent
