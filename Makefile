@@ -14,8 +14,8 @@ export CDK_DISABLE_VERSION_CHECK := 1
 
 # Every package is one that requirements.lock names by its hash, and none runs code of its own when it is installed.
 INSTALL := uv pip install -q --require-hashes --no-build -c requirements.lock
-DEPLOY := $(VENV)/.deploy-ready node_modules/.ready
-DEV := $(VENV)/.dev-ready node_modules/.ready
+DEPLOY := $(VENV)/.deploy-ready $(VENV)/.gateway-ready node_modules/.ready
+DEV := $(VENV)/.dev-ready $(VENV)/.gateway-ready node_modules/.ready
 ARGS :=
 
 help: ## list the verbs
@@ -29,7 +29,7 @@ $(VENV)/.uv-ready: requirements-uv.lock
 	  $(VENV)/bin/python -m pip install -q --require-hashes --only-binary :all: -r requirements-uv.lock
 	touch $@
 
-$(VENV)/.drill-ready: requirements-drill.txt requirements.lock pyproject.toml | $(VENV)/.uv-ready
+$(VENV)/.drill-ready: requirements-drill.txt requirements-aws.txt requirements.lock pyproject.toml | $(VENV)/.uv-ready
 	$(INSTALL) -r requirements-drill.txt
 	uv pip install -q --no-deps --no-index --no-build-isolation -e .
 	touch $@
@@ -39,11 +39,22 @@ $(VENV)/.deploy-ready: requirements.txt $(VENV)/.drill-ready
 	python -c "import app, fleet.cli"
 	touch $@
 
+# What the gateway's image holds, for its platform and its Python (assets/gateway.Dockerfile): nothing here runs it.
+# Of botocore's descriptions of every service, those that it calls.
+CALLED := dynamodb s3 secretsmanager sts
+IMAGE := --python-platform aarch64-manylinux_2_28 --python-version 3.13
+$(VENV)/.gateway-ready: requirements-gateway.txt requirements-aws.txt requirements.lock Makefile | $(VENV)/.uv-ready
+	rm -rf $(VENV)/gateway-image
+	$(INSTALL) --target $(VENV)/gateway-image $(IMAGE) -r requirements-gateway.txt
+	rm -rf $(VENV)/gateway-image/bin $(VENV)/gateway-image/.lock
+	cd $(VENV)/gateway-image/botocore/data && find . -mindepth 1 -maxdepth 1 -type d $(patsubst %,! -name %,$(CALLED)) -exec rm -r {} +
+	touch $@
+
 $(VENV)/.review-ready: requirements-review.txt $(VENV)/.drill-ready
 	$(INSTALL) -r requirements-review.txt
 	touch $@
 
-$(VENV)/.dev-ready: requirements-dev.txt $(VENV)/.deploy-ready $(VENV)/.review-ready
+$(VENV)/.dev-ready: requirements-dev.txt requirements-gateway.txt $(VENV)/.deploy-ready $(VENV)/.review-ready
 	$(INSTALL) -r requirements-dev.txt
 	python -c "import cdk_nag, cfnlint.api, moto.server"
 	touch $@

@@ -6,6 +6,7 @@ from fleet import names
 from fleet.errors import UserError, exit_with
 from fleet.settings import Settings
 from fleet.validation import load
+from stacks.gateway import GatewayStack
 from stacks.group import GroupStack
 from stacks.lever import LeverStack
 from stacks.store import StoreStack
@@ -17,6 +18,8 @@ def build(app: cdk.App, settings: Settings) -> None:
     lever = LeverStack(app, settings)
     group = GroupStack(app, settings, store=store)
     group.add_stack_dependency(lever)
+    if settings.gateway:
+        GatewayStack(app, settings, settings.gateway, store=store, group=group)
     cdk.Tags.of(app).add(names.TAG_FLEET, settings.fleet_name)
 
 

@@ -42,7 +42,7 @@ class GroupStack(Room):
     def __init__(self, app: cdk.App, settings: Settings, *, store: StoreStack) -> None:
         super().__init__(app, "group", settings)
         self._settings, self._store = settings, store
-        self._network = network = Network(self, settings)
+        self.network = network = Network(self, settings)
         self.group_arn = self.arn(
             "autoscaling", f"autoScalingGroup:*:autoScalingGroupName/{names.group(settings.fleet_name)}"
         )
@@ -92,10 +92,11 @@ class GroupStack(Room):
             group_arn=self.group_arn,
             launch_grants=self.launch_grants,
         )
+        self.topic = watchdog.topic
         Monitoring(self, settings, healthy=self.healthy_targets, watchdog=watchdog)
 
     def _front_door(self) -> tuple[elbv2.NetworkLoadBalancer, elbv2.NetworkTargetGroup]:
-        s, vpc = self._settings, self._network.vpc
+        s, vpc = self._settings, self.network.vpc
         target_group = elbv2.NetworkTargetGroup(
             self,
             # aws-behaviours: target-group-one-balancer; allow_public makes another balancer beside the first.
@@ -124,14 +125,14 @@ class GroupStack(Room):
             vpc_subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PUBLIC),
             internet_facing=s.network.allow_public,
             cross_zone_enabled=True,
-            security_groups=[self._network.balancer_group],
+            security_groups=[self.network.balancer_group],
         )
         accept(balancer, "AwsSolutions-ELB2", "A network balancer logs TLS connections only; this one carries TCP")
         balancer.add_listener(
             "Listener", port=s.port, protocol=elbv2.Protocol.TCP, default_target_groups=[target_group]
         )
-        url = f"http://{balancer.load_balancer_dns_name}:{s.port}"
-        cdk.CfnOutput(self, names.OUTPUT_ENDPOINT, value=url, description="Where callers find the model")
+        self.url = f"http://{balancer.load_balancer_dns_name}:{s.port}"
+        cdk.CfnOutput(self, names.OUTPUT_ENDPOINT, value=self.url, description="Where callers find the model")
         return balancer, target_group
 
     def _launch_template(self) -> ec2.LaunchTemplate:
@@ -179,7 +180,7 @@ class GroupStack(Room):
             instance_type=ec2.InstanceType(s.pools[0]),
             role=self.box_role,
             user_data=ec2.UserData.custom(script),
-            security_group=self._network.box_group,
+            security_group=self.network.box_group,
             associate_public_ip_address=not s.network.private_subnets,
             block_devices=[ec2.BlockDevice(device_name=ROOT_DEVICE, volume=root)],
             require_imdsv2=True,
@@ -204,7 +205,7 @@ class GroupStack(Room):
             min_size=str(s.capacity.min),
             max_size=str(s.capacity.max),
             # aws-behaviours: zones-of-a-standing-group
-            vpc_zone_identifier=[subnet.subnet_id for subnet in self._network.vpc.public_subnets],
+            vpc_zone_identifier=[subnet.subnet_id for subnet in self.network.vpc.public_subnets],
             mixed_instances_policy=cfn.MixedInstancesPolicyProperty(
                 instances_distribution=cfn.InstancesDistributionProperty(
                     on_demand_allocation_strategy="prioritized",

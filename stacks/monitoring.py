@@ -1,8 +1,11 @@
 """What a human looks at: one dashboard, and alarms that mail with a link to their page in docs/runbook."""
 
+from typing import Any
+
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_sns as sns
 
 from fleet import names
 from fleet.settings import Settings
@@ -11,6 +14,46 @@ from stacks.watchdog import Watchdog
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
 ONE_MINUTE = cdk.Duration.minutes(1)
+
+
+def fleet_metric(fleet: str, name: str, statistic: str) -> cloudwatch.Metric:
+    """A metric that the fleet's own code writes."""
+    return cloudwatch.Metric(
+        namespace=names.METRIC_NAMESPACE,
+        metric_name=name,
+        dimensions_map={names.DIMENSION_FLEET: fleet},
+        statistic=statistic,
+        period=ONE_MINUTE,
+    )
+
+
+def mailing_alarm(
+    room: Room,
+    fleet: str,
+    topic: sns.ITopic,
+    page: str,
+    meaning: str,
+    metric: cloudwatch.IMetric,
+    *,
+    threshold: int = 1,
+    operator: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+    minutes: int = 1,
+    missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
+) -> None:
+    """An alarm that mails when it lights and when it goes out, and names its page."""
+    alarm = cloudwatch.Alarm(
+        room,
+        page,
+        alarm_name=f"{fleet}-{page}",
+        alarm_description=f"{meaning}. What to do: docs/runbook/{page}.md",
+        metric=metric,
+        threshold=threshold,
+        comparison_operator=operator,
+        evaluation_periods=minutes,
+        treat_missing_data=missing,
+    )
+    alarm.add_alarm_action(actions.SnsAction(topic))
+    alarm.add_ok_action(actions.SnsAction(topic))
 
 
 class Monitoring:
@@ -40,44 +83,15 @@ class Monitoring:
         # told every minute: over five, one that comes late neither lights the alarm anew nor puts it out
         runaway = self._metric(names.METRIC_RUNAWAY_GENERATION_SECONDS, "Maximum").with_(period=FIVE_MINUTES)
         self._alarm("runaway-generation", "A generation does not end, and callers wait behind it", runaway)
-        self._dashboard(healthy)
+        self._dashboard(healthy, gateway=settings.gateway is not None)
 
-    def _metric(self, name: str, statistic: str, **dimensions: str) -> cloudwatch.Metric:
-        """A metric that the fleet's own code writes."""
-        return cloudwatch.Metric(
-            namespace=names.METRIC_NAMESPACE,
-            metric_name=name,
-            dimensions_map={names.DIMENSION_FLEET: self._fleet, **dimensions},
-            statistic=statistic,
-            period=ONE_MINUTE,
-        )
+    def _metric(self, name: str, statistic: str) -> cloudwatch.Metric:
+        return fleet_metric(self._fleet, name, statistic)
 
-    def _alarm(
-        self,
-        page: str,
-        meaning: str,
-        metric: cloudwatch.IMetric,
-        *,
-        threshold: int = 1,
-        operator: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
-        minutes: int = 1,
-        missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
-    ) -> None:
-        alarm = cloudwatch.Alarm(
-            self._room,
-            page,
-            alarm_name=f"{self._fleet}-{page}",
-            alarm_description=f"{meaning}. What to do: docs/runbook/{page}.md",
-            metric=metric,
-            threshold=threshold,
-            comparison_operator=operator,
-            evaluation_periods=minutes,
-            treat_missing_data=missing,
-        )
-        alarm.add_alarm_action(actions.SnsAction(self._topic))
-        alarm.add_ok_action(actions.SnsAction(self._topic))
+    def _alarm(self, page: str, meaning: str, metric: cloudwatch.IMetric, **how: Any) -> None:
+        mailing_alarm(self._room, self._fleet, self._topic, page, meaning, metric, **how)
 
-    def _dashboard(self, healthy: cloudwatch.IMetric) -> None:
+    def _dashboard(self, healthy: cloudwatch.IMetric, *, gateway: bool) -> None:
         # Every stage that a box of this fleet has reported: a search, so that a new stage needs no deploy.
         schema = f"{names.METRIC_NAMESPACE},{names.DIMENSION_FLEET},{names.DIMENSION_STAGE}"
         stages = cloudwatch.MathExpression(
@@ -94,7 +108,7 @@ class Monitoring:
         reclaims = [
             self._metric(name, "Sum") for name in (names.METRIC_INTERRUPTIONS, names.METRIC_REBALANCE_RECOMMENDATIONS)
         ]
-        cloudwatch.Dashboard(
+        dashboard = cloudwatch.Dashboard(
             self._room,
             "Dashboard",
             dashboard_name=self._fleet,
@@ -115,3 +129,35 @@ class Monitoring:
                 ],
             ],
         )
+        if gateway:
+            dashboard.add_widgets(*gateway_row(self._fleet))
+
+
+def gateway_row(fleet: str) -> list[cloudwatch.IWidget]:
+    """The dashboard's: who answered, how fast, and what the fallback cost."""
+    schema = f"{names.METRIC_NAMESPACE},{names.DIMENSION_FLEET},{names.DIMENSION_ANSWERED_BY}"
+
+    def by_who(name: str, statistic: str) -> cloudwatch.MathExpression:
+        """One line for each who answered: a search, so that the template names none of them."""
+        return cloudwatch.MathExpression(
+            expression=(
+                f"SEARCH('{{{schema}}} MetricName=\"{name}\" {names.DIMENSION_FLEET}=\"{fleet}\"', '{statistic}', 300)"
+            ),
+            label="",
+            period=FIVE_MINUTES,
+            using_metrics={},
+        )
+
+    broken = [fleet_metric(fleet, name, "Sum") for name in (names.METRIC_ANSWERS_BROKEN, names.METRIC_NOBODY_ANSWERED)]
+    dollars = fleet_metric(fleet, names.METRIC_FALLBACK_DOLLARS, "Sum").with_(period=cdk.Duration.hours(1))
+    return [
+        cloudwatch.GraphWidget(
+            title="Requests by who answered", left=[by_who(names.METRIC_REQUESTS, "Sum")], right=broken, width=8
+        ),
+        cloudwatch.GraphWidget(
+            title="First token and whole answer, p95 seconds",
+            left=[by_who(name, "p95") for name in (names.METRIC_FIRST_TOKEN_SECONDS, names.METRIC_ANSWER_SECONDS)],
+            width=8,
+        ),
+        cloudwatch.GraphWidget(title="Fallback, dollars an hour", left=[dollars], width=8),
+    ]

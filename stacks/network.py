@@ -2,16 +2,18 @@
 
 The box reaches AWS's APIs from its public subnet; its files come through the gateway endpoint, never over the
 internet. Callers are admitted on the balancer's group, and the box admits the serving port from that group alone.
+With a gateway, callers are admitted on its balancer's group, and the fleet's own balancer admits the gateway's tasks.
 """
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
+from fleet import names
 from fleet.contradictions import SECURITY_GROUP, ZONE_BITS
 from fleet.settings import Settings
 from stacks.room import Room, accept
 
-HTTPS = 443
+HTTP, HTTPS = 80, 443
 
 
 class Network:
@@ -22,21 +24,31 @@ class Network:
         self.vpc = self._new_vpc(settings) if settings.network.vpc_id is None else self._existing_vpc(settings)
         if settings.network.vpc_id is None or settings.network.route_table_ids:
             self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
+            if settings.gateway:
+                self.vpc.add_gateway_endpoint("DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB)
 
-        self.balancer_group = self._security_group("BalancerGroup", "Callers of the model")
-        self.box_group = self._security_group("BoxGroup", "GPU boxes: the serving port from the balancer only")
+        self.balancer_group = self.security_group("BalancerGroup", "Callers of the model")
+        self.box_group = self.security_group("BoxGroup", "GPU boxes: the serving port from the balancer only")
         if not settings.network.callers:
             cdk.Annotations.of(room).add_warning_v2(
                 "fleet:no-callers", "network.callers is empty: nobody may call the model, `fleetctl ask` apart."
             )
         serving = ec2.Port.tcp(settings.port)
-        for caller in settings.network.callers:
-            is_group = SECURITY_GROUP.fullmatch(caller)
-            peer = ec2.Peer.security_group_id(caller) if is_group else ec2.Peer.ipv4(caller)
-            self.balancer_group.add_ingress_rule(peer, serving, "Caller of the model")
+        self.gateway = GatewayGroups(self, settings) if settings.gateway else None
+        if self.gateway:
+            self.balancer_group.add_ingress_rule(self.gateway.tasks, serving, "The gateway, and nobody else")
+        else:
+            self.admit(self.balancer_group, settings, serving)
         self.balancer_group.add_egress_rule(self.box_group, serving, "Requests and health checks to the boxes")
         self.box_group.add_ingress_rule(self.balancer_group, serving, "Requests and health checks")
         self.box_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS APIs, and S3 by the endpoint")
+
+    def admit(self, group: ec2.SecurityGroup, settings: Settings, port: ec2.Port) -> None:
+        """The callers of the settings, and nobody else."""
+        for caller in settings.network.callers:
+            is_group = SECURITY_GROUP.fullmatch(caller)
+            peer = ec2.Peer.security_group_id(caller) if is_group else ec2.Peer.ipv4(caller)
+            group.add_ingress_rule(peer, port, "Caller of the model")
 
     def _new_vpc(self, settings: Settings) -> ec2.Vpc:
         vpc = ec2.Vpc(
@@ -71,5 +83,30 @@ class Network:
             public_subnet_route_table_ids=list(network.route_table_ids) or None,
         )
 
-    def _security_group(self, name: str, description: str) -> ec2.SecurityGroup:
+    def security_group(self, name: str, description: str) -> ec2.SecurityGroup:
+        """A group of this network that lets nothing out by itself."""
         return ec2.SecurityGroup(self._room, name, vpc=self.vpc, description=description, allow_all_outbound=False)
+
+
+class GatewayGroups:
+    """Who may reach the gateway, and whom it may: its balancer's group and its tasks'.
+
+    Here and not in its own stack, since the fleet's balancer admits the tasks, and each stack would need the other.
+    """
+
+    def __init__(self, network: Network, settings: Settings) -> None:
+        self.balancer = network.security_group("GatewayBalancerGroup", "Callers of the gateway")
+        self.tasks = network.security_group("GatewayGroup", "The gateway: its port from its balancer only")
+        network.admit(self.balancer, settings, ec2.Port.tcp(door_port(settings)))
+        if settings.gateway and settings.gateway.public:
+            accept(self.balancer, "AwsSolutions-EC23", "A public gateway: TLS, and keys and caps behind it")
+        serving = ec2.Port.tcp(names.GATEWAY_PORT)
+        self.balancer.add_egress_rule(self.tasks, serving, "Requests and health checks to the tasks")
+        self.tasks.add_ingress_rule(self.balancer, serving, "Requests and health checks")
+        self.tasks.add_egress_rule(network.balancer_group, ec2.Port.tcp(settings.port), "The GPUs")
+        self.tasks.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS APIs, and the fallback")
+
+
+def door_port(settings: Settings) -> int:
+    """On which the gateway's balancer listens."""
+    return HTTPS if settings.gateway and settings.gateway.certificate_arn else HTTP

@@ -33,6 +33,26 @@ OTHER_SETTINGS = {
     },
 }
 
+# A fleet with a gateway, and one whose gateway anybody may call.
+GATEWAY_SETTINGS: dict[str, Any] = {
+    "gateway": {
+        "aliases": ["gpt"],
+        "fallback": {"url": "https://cloud.example/v1", "model": "cloud-model", "key_secret": "llm/fallback"},
+    }
+}
+PUBLIC_GATEWAY: dict[str, Any] = {
+    "network": {"callers": ["0.0.0.0/0"]},
+    "gateway": {
+        "public": True,
+        "certificate_arn": "arn:aws:acm:us-east-2:123456789012:certificate/0a1b2c3d-0000-0000-0000-000000000000",
+        "fallback": {
+            "url": "https://bedrock-runtime.us-east-2.amazonaws.com/openai/v1",
+            "model": "openai.gpt-oss-20b",
+            "sign_as": "bedrock",
+        },
+    },
+}
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The order in which `make test` deals out files."""
@@ -49,18 +69,18 @@ def beside_the_frozen_settings() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def once_per_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[[str, dict[str, Any]], Path]:
+def once_per_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[..., Path]:
     """A cloud assembly by name, synthesized by the first worker that asks, shared with all others."""
     base = tmp_path_factory.getbasetemp()
     base = base if worker_id == "master" else base.parent
 
-    def assembly(name: str, settings: dict[str, Any]) -> Path:
+    def assembly(name: str, settings: dict[str, Any], how: Callable[..., Path] = synth.synth) -> Path:
         out = base / f"synth-{name}"
         with (base / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = out / "done"
             if not done.exists():
-                synth.synth(out, settings)
+                how(out, settings)
                 done.touch()
         return out / "cdk.out"
 
@@ -68,12 +88,18 @@ def once_per_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Ca
 
 
 @pytest.fixture(scope="session")
-def assembly(once_per_run: Callable[[str, dict[str, Any]], Path]) -> Path:
+def assembly(once_per_run: Callable[..., Path]) -> Path:
     """The cloud assembly of the tests' own cdk.json."""
     return once_per_run("default", {})
 
 
 @pytest.fixture(scope="session")
-def other_assembly(once_per_run: Callable[[str, dict[str, Any]], Path]) -> Path:
+def other_assembly(once_per_run: Callable[..., Path]) -> Path:
     """The cloud assembly of a fleet with every option the other way."""
     return once_per_run("other", OTHER_SETTINGS)
+
+
+@pytest.fixture(scope="session")
+def gateway_assembly(once_per_run: Callable[..., Path]) -> Path:
+    """The cloud assembly of the tests' own cdk.json with a gateway."""
+    return once_per_run("gateway", GATEWAY_SETTINGS, synth.in_process)

@@ -7,6 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import aws_cdk as cdk
+
+from app import build
+from fleet import validation
+
 ROOT = Path(__file__).parent.parent
 CDK_JSON = ROOT / "tests" / "cdk.json"  # as the repository was first published: an operator edits the other one
 
@@ -34,6 +39,15 @@ def synth(out: Path, settings: dict[str, Any] | None = None, cdk_json: Path = CD
     )
     assert run.returncode == 0, run.stdout + run.stderr
     return assembly
+
+
+def in_process(out: Path, settings: dict[str, Any]) -> Path:
+    """The same without a process of its own and CDK's own validation, which tests/infra/test_linters.py sees to."""
+    context = json.loads(CDK_JSON.read_text())["context"]
+    app = cdk.App(outdir=str(out / "cdk.out"), context=context, builtin_cloud_formation_validation=False)
+    build(app, validation.check({**context["fleet"], **settings}))
+    app.synth()
+    return out / "cdk.out"
 
 
 def change_user_data(assembly: Path) -> None:

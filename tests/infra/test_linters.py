@@ -13,7 +13,7 @@ import pytest
 from app import build
 from fleet import validation
 from stacks.room import Room
-from tests.conftest import OTHER_SETTINGS
+from tests.conftest import GATEWAY_SETTINGS, OTHER_SETTINGS, PUBLIC_GATEWAY
 from tests.synth import CDK_JSON, ROOT
 
 # Findings of cfn-lint that stay, and why.
@@ -23,9 +23,10 @@ CFN_LINT_ACCEPTED = {
 }
 
 
-def test_cfn_lint_finds_nothing_unexplained(assembly: Path, other_assembly: Path) -> None:
+def test_cfn_lint_finds_nothing_unexplained(assembly: Path, other_assembly: Path, gateway_assembly: Path) -> None:
     templates = [str(path) for out in (assembly, other_assembly) for path in sorted(out.glob("*.template.json"))]
-    assert len(templates) == 6
+    templates += [str(gateway_assembly / f"llm-{room}.template.json") for room in ("group", "gateway")]
+    assert len(templates) == 8
     run = subprocess.run(["cfn-lint", "--format", "json", *templates], capture_output=True, text=True, check=False)
     findings = json.loads(run.stdout)
     unexplained = [
@@ -47,7 +48,11 @@ def test_cdk_validation_finds_nothing_unexplained(assembly: Path) -> None:
     assert not findings_in(assembly)
 
 
-@pytest.mark.parametrize("changes", [{}, OTHER_SETTINGS], ids=["default", "other"])
+@pytest.mark.parametrize(
+    "changes",
+    [{}, OTHER_SETTINGS, GATEWAY_SETTINGS, PUBLIC_GATEWAY],
+    ids=["default", "other", "gateway", "public gateway"],
+)
 def test_cdk_nag_finds_nothing_unexplained(changes: dict[str, Any], tmp_path: Path) -> None:
     context = json.loads(CDK_JSON.read_text())["context"]
     settings = validation.check({**context.pop("fleet"), **changes})

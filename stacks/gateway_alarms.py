@@ -1,0 +1,81 @@
+"""What mails for the gateway, each with its page in docs/runbook. Its metrics come out of its log.
+
+CloudWatch reads them off the lines as they arrive (aws-behaviours: metrics-off-the-log).
+"""
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_elasticloadbalancingv2 as elbv2
+from aws_cdk import aws_sns as sns
+
+from fleet import names
+from fleet.settings import Settings
+from stacks.monitoring import FIVE_MINUTES, ONE_MINUTE, fleet_metric, mailing_alarm
+from stacks.room import Room
+
+BROKEN_IN_FIVE_MINUTES = 5  # a reclaim breaks the one or two streams that it finds
+DOWN_MINUTES = 3
+
+
+class GatewayAlarms:
+    """Broken answers, nobody who could answer, no gateway at all, and the day's dollars."""
+
+    def __init__(
+        self,
+        room: Room,
+        settings: Settings,
+        *,
+        topic: sns.ITopic,
+        balancer: elbv2.ApplicationLoadBalancer,
+        target_group: elbv2.ApplicationTargetGroup,
+    ) -> None:
+        fleet = settings.fleet_name
+        sums = {
+            name: fleet_metric(fleet, name, "Sum").with_(period=FIVE_MINUTES)
+            for name in (names.METRIC_ANSWERS_BROKEN, names.METRIC_NOBODY_ANSWERED, names.METRIC_FALLBACK_SPENT)
+        }
+        mailing_alarm(
+            room,
+            fleet,
+            topic,
+            "gateway-errors",
+            "Answers break after they have begun, or by an error of the gateway's own",
+            sums[names.METRIC_ANSWERS_BROKEN],
+            threshold=BROKEN_IN_FIVE_MINUTES,
+        )
+        mailing_alarm(
+            room,
+            fleet,
+            topic,
+            "gateway-nobody-answers",
+            "A caller was turned away: neither GPU nor fallback could answer in time",
+            sums[names.METRIC_NOBODY_ANSWERED],
+        )
+        mailing_alarm(
+            room,
+            fleet,
+            topic,
+            "gateway-spend",
+            "The fallback's dollars of the day are spent: until midnight UTC it is not asked",
+            sums[names.METRIC_FALLBACK_SPENT],
+        )
+        healthy = cloudwatch.Metric(
+            namespace="AWS/ApplicationELB",
+            metric_name="HealthyHostCount",
+            dimensions_map={
+                "LoadBalancer": balancer.load_balancer_full_name,
+                "TargetGroup": target_group.target_group_full_name,
+            },
+            statistic="Maximum",
+            period=ONE_MINUTE,
+        )
+        mailing_alarm(
+            room,
+            fleet,
+            topic,
+            "gateway-down",
+            "No task of the gateway is healthy: callers get the balancer's own 503",
+            healthy,
+            operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            minutes=DOWN_MINUTES,
+            missing=cloudwatch.TreatMissingData.BREACHING,
+        )
