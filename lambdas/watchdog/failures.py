@@ -1,9 +1,13 @@
 """The table of launch failures, by code: what each means for the policy, what its mail says and what mends it.
 
 Read off AWS's own words: a group's status message, or an instance's state reason. What has a headline is mailed under
-it, and has its row in docs/runbook/mail-launch-refused.md.
-Codes: EC2 Auto Scaling User Guide, "Troubleshoot issues in Amazon EC2 Auto Scaling"; EC2 API Reference, "Error codes"
-and "StateReason".
+it, and has its row in docs/runbook/mail-launch-refused.md. Sources of the words, each held against its page:
+  [A] EC2 Auto Scaling User Guide, "Troubleshoot: EC2 instance launch failures" and "Troubleshoot: AMI issues":
+      with a mixed policy puts EC2's code before these sentences, one without says the sentence alone
+  [E] Amazon EC2 API Reference, "Error codes for the Amazon EC2 API"
+  [R] Amazon EC2 API Reference, "StateReason", which botocore repeats
+  [S] Amazon EC2 User Guide, "Spot request status codes"
+  [G] status messages of groups that people have put into public issues and notes; AWS lists them nowhere
 """
 
 import re
@@ -32,15 +36,18 @@ class Failure:
     fails_boot: bool = False  # a box that ended of it has failed its boot
 
 
-RECLAIM = Failure("reclaim", ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"))
+RECLAIM = Failure("reclaim", ("Server.SpotInstanceTermination", "Server.SpotInstanceShutdown"))  # [R]
 # By a call: the box's own as it leaves, the group's, an operator's or ours. It says nothing of why.
 # aws-behaviours: abandon-told
-ENDED = Failure("ended", ("Client.UserInitiatedShutdown", "abandoned", "ABANDON"))
+ENDED = Failure("ended", ("Client.UserInitiatedShutdown", "abandoned", "ABANDON"))  # [R] [G]
 CAPACITY = Failure(
     "capacity",
     (
-        "InsufficientInstanceCapacity", "InsufficientCapacity", "UnfulfillableCapacity", "InsufficientHostCapacity",
-        "capacity-not-available", "Unsupported",
+        # [E]; the last is a zone that lacks the type, and "UnsupportedOperation" something else
+        "InsufficientInstanceCapacity", "UnfulfillableCapacity", "InsufficientVolumeCapacity", "Unsupported -",
+        "do not have sufficient", "no Spot capacity available", "Insufficient capacity",  # [A] [A] [G]
+        "not supported in your requested", "configuration is currently not supported",  # [A]
+        "capacity-not-available",  # [S]
     ),
     headline="no capacity",
     remedy="Add a pool or a zone.",
@@ -49,38 +56,58 @@ CAPACITY = Failure(
 QUOTA = Failure(
     "quota",
     (
-        "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",
-        "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded", "InsufficientFreeAddressesInSubnet",
+        "MaxSpotInstanceCountExceeded", "VcpuLimitExceeded", "InstanceLimitExceeded", "VolumeLimitExceeded",  # [E]
+        "MaxIOPSLimitExceeded", "NetworkInterfaceLimitExceeded",  # [E]
+        "Max spot instance count exceeded", "You've reached your quota",  # [G]
     ),
     headline="a quota of the account is used up",
     remedy="Raise the quota: fleetctl preflight says which, and by what command.",
     lasting=True,
     refuses=True,
 )  # fmt: skip
+ADDRESSES = Failure(
+    "addresses",
+    ("InsufficientFreeAddressesInSubnet",),  # [E]
+    headline="the subnet has no free address",
+    remedy="Free addresses in the fleet's subnets, or add a zone.",
+    refuses=True,
+)
 PRICE = Failure(
     "price",
-    ("SpotMaxPriceTooLow", "price-too-low"),
+    ("SpotMaxPriceTooLow", "lower than the minimum required Spot request", "price-too-low"),  # [E] [A] [S]
     headline="the maximum price of spot is too low",
     remedy="Take SpotMaxPrice off the group: the fleet sets none.",
     lasting=True,
     refuses=True,
 )
+ACCOUNT = Failure(
+    "account",
+    (
+        "OptInRequired",
+        "PendingVerification",
+        "Blocked",
+        "not subscribed",
+        "not eligible for Free Tier",
+    ),  # [E] ... [A] [G]
+    headline="AWS holds the account back",
+    remedy="The reason says what AWS waits for: a verification, a subscription, a paid plan, an answer to its support.",
+    lasting=True,
+    refuses=True,
+)
 PERMISSION = Failure(
     "permission",
-    (
-        "UnauthorizedOperation", "AuthFailure", "AccessDenied", "not authorized", "OptInRequired",
-        "PendingVerification", "Invalid IAM Instance Profile", "Blocked",
-    ),
+    ("UnauthorizedOperation", "AuthFailure", "AccessDenied", "not authorized", "Authentication Failure"),  # [E] ... [G]
     headline="a permission is missing",
     remedy="fleetctl preflight names the grant; a changed policy of account or organization is the usual cause.",
     lasting=True,
     refuses=True,
-)  # fmt: skip
+)
 IMAGE = Failure(
     "image",
     (
-        "InvalidAMIID", "InvalidSnapshot", "InvalidBlockDeviceMapping", "InvalidLaunchTemplate", "InvalidSubnetID",
-        "InvalidGroup", "InvalidSecurityGroup",
+        "InvalidAMIID", "InvalidSnapshot", "InvalidBlockDeviceMapping", "InvalidSubnet", "InvalidGroup",  # [E]
+        "InvalidSecurityGroup", "InvalidLaunchTemplate", "Invalid IAM Instance Profile",  # [E] [G] [G]
+        "does not exist", "Invalid device name",  # [A]
     ),
     headline="the launch template names what is not there",
     remedy="Pin an image that exists (fleetctl pin-ami) and deploy; a deleted snapshot, subnet or group: deploy again.",
@@ -89,13 +116,13 @@ IMAGE = Failure(
 )  # fmt: skip
 KEY = Failure(
     "key",
-    ("Client.InternalError", "InvalidKMSKey", "KMSKey"),
+    ("Client.InternalError", "InvalidKMSKey"),  # [A] [R], [G]
     headline="the disk's key cannot be used",
     remedy="Grant the EBS key to the group's service-linked role (fleetctl preflight, line EBS key), or enable it.",
     lasting=True,
     fails_boot=True,
 )
-BOOT = Failure("boot", ("Client.InstanceInitiatedShutdown",), fails_boot=True)  # it powered itself off
+BOOT = Failure("boot", ("Client.InstanceInitiatedShutdown",), fails_boot=True)  # [R]: it powered itself off
 UNKNOWN = Failure(
     "unknown",
     (),
@@ -103,7 +130,8 @@ UNKNOWN = Failure(
     remedy="fleetctl history --days 1 has the refusals in AWS's words.",
     fails_boot=True,
 )
-TABLE = (RECLAIM, ENDED, CAPACITY, QUOTA, PRICE, PERMISSION, IMAGE, KEY, BOOT, UNKNOWN)
+# An account that is held back is also "not authorized".
+TABLE = (RECLAIM, ENDED, CAPACITY, QUOTA, ADDRESSES, PRICE, ACCOUNT, PERMISSION, IMAGE, KEY, BOOT, UNKNOWN)
 
 
 def read(words: str) -> Failure:

@@ -1,28 +1,30 @@
 """Mutation testing of what decides and what acts: `make mutants`, a few minutes on two cores.
 
-Every comparison, constant, guard, operator and statement of the files below is changed, one at a time, in the syntax
-tree, and the watchdog's tests must notice. The parent has the libraries loaded and forks one child for each mutant; the
-child serves the mutant's source to the import system and runs the tests up to the first failure. The properties are
-left out: they are random, and a mutant should be caught by a test that says what is wrong.
+Every mutant of `mutate` must be noticed by the watchdog's tests. They are collected once, and lived through once to
+learn which test runs which line. Then one child is forked for each mutant: where the change lies in a function, the
+child gives that function its new code in place, and runs the tests that come through it, first those that caught its
+neighbours, then those that come by its line, up to the first failure. What counts at import (a constant, a table) is
+served to the import system instead, and every test is collected anew. The properties are left out: they are random,
+and a mutant should be caught by a test that says what is wrong.
 
 A survivor fails the run unless `EQUIVALENT` names it with the reason why nobody could tell it from the original; so
 does an entry there that no longer survives.
 """
 
-import ast
-import copy
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import os
-import signal
+import resource
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from types import ModuleType
+from tempfile import TemporaryDirectory
+from types import CodeType, FrameType, FunctionType, ModuleType
 from typing import Any
 
 import boto3  # noqa: F401 - loaded once, before the forks
@@ -32,171 +34,23 @@ import pytest
 from aws_lambda_powertools import Logger, Metrics  # noqa: F401
 
 from tests.watchdog.equivalent_mutants import EQUIVALENT
+from tests.watchdog.mutate import MODULES, ROOT, Mutant, mutants, source
 
-ROOT = Path(__file__).parents[2]
-MODULES = [
-    "lambdas.watchdog.policy",
-    "lambdas.watchdog.rearm",
-    "lambdas.watchdog.suspension",
-    "lambdas.watchdog.turns",
-    "lambdas.watchdog.daily",
-    "lambdas.watchdog.failures",
-    "lambdas.watchdog.bridge",
-    "lambdas.watchdog.decision",
-    "lambdas.watchdog.act",
-    "lambdas.watchdog.world",
-    "lambdas.watchdog.observe",
-]
-# In two rounds: the second costs more, and few mutants live to see it.
-ROUNDS = [
-    [
-        *("alarm", "scan", "rearm", "group_events", "held", "suspension", "operators", "record", "bridge"),
-        *("turns", "lasting", "failures"),
-    ],
-    ["faults", "state", "mail", "histories"],
-]
-CAUGHT, SURVIVED = 0, 1
-SECONDS = 60  # a mutant that runs longer than this has lost its way, which the tests would notice
+__all__ = ["MODULES", "ROOT", "mutants"]
+# The last cost more, and few mutants live to see them.
+NAMES = (
+    *("alarm", "scan", "rearm", "group_events", "held", "suspension", "operators", "record", "bridge"),
+    *("turns", "lasting", "failures", "faults", "state", "mail", "histories"),
+)
+FILES = [str(ROOT / "tests" / "watchdog" / f"test_{name}.py") for name in NAMES]
+OPTIONS = ["-x", "-q", "-s", "--noconftest", "--assert=plain", "-p", "no:cacheprovider"]
+CAUGHT, SURVIVED, UNFIT = 0, 1, 2
+CPU_SECONDS = 60  # a mutant that computes for longer has lost its way, which the tests would notice
+
+Seen = dict[str, dict[str, list[int]]]  # by test, by file: the lines that it ran
 
 
-@dataclass(frozen=True)
-class Mutant:
-    """One change. `name` says what and where, and stays the same while the lines around it move."""
-
-    module: str
-    name: str
-    source: Callable[[], str]  # written out only for those that are run: there are many
-
-
-# --- making them ------------------------------------------------------------------------------------------------
-
-BOUNDARY: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt,
-}  # fmt: skip
-OPPOSITE: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.GtE, ast.LtE: ast.Gt, ast.Gt: ast.LtE, ast.GtE: ast.Lt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In,
-}  # fmt: skip
-ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.FloorDiv, ast.FloorDiv: ast.Mult, ast.BitOr: ast.BitAnd,
-    ast.BitAnd: ast.BitOr,
-}  # fmt: skip
-SWAPPED = {"max": "min", "min": "max", "any": "all", "all": "any"}
-
-
-def changes(node: ast.AST) -> Iterator[ast.AST]:
-    """What this one node could be instead."""
-    match node:
-        case ast.Compare(ops=ops):
-            for index, op in enumerate(ops):
-                for table in (BOUNDARY, OPPOSITE):
-                    if type(op) in table:
-                        others = [*ops[:index], table[type(op)](), *ops[index + 1 :]]
-                        yield ast.Compare(node.left, others, node.comparators)
-        case ast.Set(elts=elements):
-            for fewer in without_one(elements):
-                yield ast.Set(fewer) if fewer else ast.Call(ast.Name("set", ast.Load()), [], [])
-        case ast.MatchOr(patterns=patterns):
-            for fewer in without_one(patterns):
-                yield fewer[0] if len(fewer) == 1 else ast.MatchOr(fewer)
-        case ast.match_case(guard=ast.expr()):
-            yield ast.match_case(node.pattern, None, node.body)
-        case ast.BoolOp(values=values):
-            yield ast.BoolOp(ast.Or() if isinstance(node.op, ast.And) else ast.And(), values)
-            for rest in without_one(values):
-                yield rest[0] if len(rest) == 1 else ast.BoolOp(node.op, rest)
-        case ast.UnaryOp(op=ast.Not()):
-            yield node.operand
-        case ast.BinOp() if type(node.op) in ARITHMETIC:
-            yield ast.BinOp(node.left, ARITHMETIC[type(node.op)](), node.right)
-        case ast.Constant(value=bool()):
-            yield ast.Constant(not node.value)
-        case ast.Constant(value=int()):
-            yield ast.Constant(node.value + 1)
-            yield ast.Constant(node.value - 1)
-        case ast.Constant(value=str()):
-            yield ast.Constant(node.value + "!")
-        case ast.Constant(value=None):
-            yield ast.Constant(True)  # not 0: most of ours only ask whether there is something
-        case ast.If():
-            for value in (True, False):
-                yield ast.If(ast.Constant(value), node.body, node.orelse)
-        case ast.IfExp():
-            yield node.body
-            yield node.orelse
-        case ast.Expr(value=ast.Call()) | ast.AugAssign():
-            yield ast.Pass()
-        case ast.Call(func=ast.Name(id=name)) if name in SWAPPED:
-            yield ast.Call(ast.Name(SWAPPED[name], ast.Load()), node.args, node.keywords)
-        case ast.Subscript(slice=ast.Slice()):
-            yield node.value
-        case ast.comprehension(ifs=[_, *_]):
-            yield ast.comprehension(node.target, node.iter, [], node.is_async)
-        case _:
-            return
-
-
-def without_one(items: list[Any]) -> Iterator[list[Any]]:
-    """The list less one of its items, each in turn."""
-    for index in range(len(items)):
-        yield items[:index] + items[index + 1 :]
-
-
-def source(module: str) -> str:
-    """A module's text."""
-    return (ROOT / module.replace(".", "/")).with_suffix(".py").read_text()
-
-
-def mutants(module: str) -> Iterator[Mutant]:
-    """Every mutant of a module; two of one name are told apart by a number."""
-    tree = ast.parse(source(module))
-    seen: dict[str, int] = {}
-    for path, place, node in nodes(tree, (), module.rpartition(".")[2]):
-        for changed in changes(node):
-            if isinstance(changed, ast.stmt):
-                changed = ast.copy_location(changed, node)
-            before, after = (ast.unparse(each).split("\n")[0] for each in (node, changed))
-            name = f"{place}: {before}  ->  {after}"
-            seen[name] = seen.get(name, 0) + 1
-            if seen[name] > 1:
-                name += f"  #{seen[name]}"
-            yield Mutant(module, name, partial(rewritten, tree, path, changed))
-
-
-Path_ = tuple[tuple[str, int | None], ...]
-
-
-def nodes(node: ast.AST, path: Path_, place: str) -> Iterator[tuple[Path_, str, ast.AST]]:
-    """Every node that may change, with the way to it and the function it stands in; no annotations, no docstrings."""
-    for field, value in ast.iter_fields(node):
-        if field in {"annotation", "returns", "decorator_list", "bases"}:
-            continue
-        for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            if not isinstance(child, ast.AST) or isinstance(child, ast.Import | ast.ImportFrom):
-                continue
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant):
-                continue  # a docstring
-            inside = f"{place}.{child.name}" if isinstance(child, ast.FunctionDef | ast.ClassDef) else place
-            here = (*path, (field, index))
-            yield here, inside, child
-            yield from nodes(child, here, inside)
-
-
-def rewritten(tree: ast.Module, path: Path_, new: ast.AST) -> str:
-    """The tree's source with another node at the end of the path."""
-    result = copy.deepcopy(tree)
-    parent: Any = result
-    for field, index in path[:-1]:
-        parent = getattr(parent, field) if index is None else getattr(parent, field)[index]
-    field, index = path[-1]
-    if index is None:
-        setattr(parent, field, copy.deepcopy(new))
-    else:
-        getattr(parent, field)[index] = copy.deepcopy(new)
-    return ast.unparse(ast.fix_missing_locations(result))
-
-
-# --- running them -----------------------------------------------------------------------------------------------
+# --- in a child -------------------------------------------------------------------------------------------------
 
 
 class Served(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -212,19 +66,53 @@ class Served(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._mutant.source(), self._mutant.name, "exec"), module.__dict__)  # noqa: S102 - our own source
 
 
-def survives(mutant: Mutant) -> bool:
-    """In a child: whether all tests pass on the mutant."""
+def survives_import(mutant: Mutant) -> int:
+    """Whether all tests pass on a mutant that is there from the import on."""
     sys.meta_path.insert(0, Served(mutant))
-    for files in ROUNDS:
-        paths = [str(ROOT / "tests" / "watchdog" / f"test_{name}.py") for name in files]
-        options = ["-x", "-q", "--noconftest", "--assert=plain", "-p", "no:cacheprovider"]
-        if pytest.main([*options, *paths]) != pytest.ExitCode.OK:
-            return False
+    name = mutant.module.rpartition(".")[2]
+    files = sorted(FILES, key=lambda file: f"test_{name}." not in file)  # its own first
+    return SURVIVED if pytest.main([*OPTIONS, *files]) == pytest.ExitCode.OK else CAUGHT
+
+
+def survives_in_place(mutant: Mutant, items: list[pytest.Item], note: Path) -> int:
+    """Whether these tests pass on a mutant of one function; who caught it is noted."""
+    if not replaced(mutant):
+        return UNFIT
+    for item in items:
+        before = item.session.testsfailed
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        if item.session.testsfailed > before:
+            note.write_text(item.nodeid)
+            return CAUGHT
+    return SURVIVED
+
+
+def replaced(mutant: Mutant) -> bool:
+    """Give the loaded function the mutant's code; False: its closure does not fit, or it is no plain function."""
+    function: Any = sys.modules[mutant.module]
+    for name in mutant.function.split("."):
+        function = vars(function).get(name)
+    function = getattr(function, "fget", None) or getattr(function, "func", None) or function
+    function = getattr(function, "__wrapped__", function)
+    made = compile(mutant.source(), mutant.name, "exec")
+    code = next((each for each in codes(made) if each.co_qualname == mutant.function), None)
+    if not isinstance(function, FunctionType) or code is None or code.co_freevars != function.__code__.co_freevars:
+        return False
+    function.__code__ = code
     return True
 
 
-def start(mutant: Mutant) -> int:
-    """Fork a child for one mutant; its exit code tells."""
+def codes(code: CodeType) -> Iterator[CodeType]:
+    """The code of everything that is defined in it."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from codes(constant)
+
+
+def start(child: Callable[[], int]) -> int:
+    """Fork a child; its exit code is what it returns."""
+    sys.stdout.flush()
     if pid := os.fork():
         return pid
     silence = os.open(os.devnull, os.O_WRONLY)
@@ -232,27 +120,121 @@ def start(mutant: Mutant) -> int:
     os.dup2(silence, 2)
     code = CAUGHT
     try:
-        signal.alarm(SECONDS)
-        code = SURVIVED if survives(mutant) else CAUGHT
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+        code = child()
     finally:
         os._exit(code)
 
 
-def survivors(chosen: list[Mutant], at_once: int) -> list[str]:
-    """Names of the mutants that no test noticed."""
-    running: dict[int, Mutant] = {}
-    waiting, alive = list(reversed(chosen)), []
-    while waiting or running:
-        while waiting and len(running) < at_once:
-            mutant = waiting.pop()
-            running[start(mutant)] = mutant
+def trace(items: list[pytest.Item], into: Path) -> int:
+    """Live through the tests, slowly, and write down which lines each ran; the quickest tests stand first."""
+    watched = {str((ROOT / module.replace(".", "/")).with_suffix(".py")) for module in MODULES}
+    seen: dict[str, set[int]] = {}
+
+    def local(frame: FrameType, event: str, argument: object) -> Any:
+        seen.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
+        return local
+
+    def calls(frame: FrameType, event: str, argument: object) -> Any:
+        return local(frame, event, argument) if frame.f_code.co_filename in watched else None
+
+    took: dict[str, tuple[float, dict[str, list[int]]]] = {}
+    for item in items:
+        seen.clear()
+        began = time.process_time()
+        sys.settrace(calls)
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
+        sys.settrace(None)
+        took[item.nodeid] = (time.process_time() - began, {file: sorted(lines) for file, lines in seen.items()})
+        if item.session.testsfailed:
+            return CAUGHT
+    into.write_text(json.dumps({test: lines for test, (_, lines) in sorted(took.items(), key=lambda pair: pair[1][0])}))
+    return SURVIVED
+
+
+# --- in the parent ----------------------------------------------------------------------------------------------
+
+
+class Run:
+    """Mutants under way, each in a child, and what became of them."""
+
+    def __init__(self, at_once: int) -> None:
+        self.alive: list[str] = []
+        self.unfit: list[Mutant] = []
+        self._at_once = at_once
+        self._running: dict[int, tuple[Mutant, Path | None]] = {}
+        self._catchers: dict[tuple[str, str], list[str]] = defaultdict(list)
+
+    def in_place(self, chosen: list[Mutant], items: list[pytest.Item], seen: Seen, room: Path) -> None:
+        """Mutants of functions, each in the tests that come through it."""
+        by_name = {item.nodeid: item for item in items}
+        for number, mutant in enumerate(chosen):
+            note = room / str(number)
+            tests = [by_name[test] for test in self._order(mutant, seen)]
+            self._start(mutant, partial(survives_in_place, mutant, tests, note), note)
+        self.finish()
+
+    def at_import(self, chosen: list[Mutant]) -> None:
+        """Mutants of what counts at import, each in all tests."""
+        for mutant in chosen:
+            self._start(mutant, partial(survives_import, mutant), None)
+        self.finish()
+
+    def finish(self) -> None:
+        """Wait for all that are under way."""
+        while self._running:
+            self._wait()
+
+    def _order(self, mutant: Mutant, seen: Seen) -> list[str]:
+        file = str((ROOT / mutant.module.replace(".", "/")).with_suffix(".py"))
+        span = lines_of(mutant.module, mutant.function)
+        through = [test for test, files in seen.items() if not span.isdisjoint(files.get(file, ()))]
+        catchers = self._catchers[mutant.module, mutant.function][::-1]
+        ranks = {test: rank for rank, test in enumerate(dict.fromkeys(catchers))}
+        return sorted(through, key=lambda test: (ranks.get(test, len(ranks)), mutant.line not in seen[test][file]))
+
+    def _start(self, mutant: Mutant, child: Callable[[], int], note: Path | None) -> None:
+        while len(self._running) >= self._at_once:
+            self._wait()
+        self._running[start(child)] = (mutant, note)
+
+    def _wait(self) -> None:
         pid, status = os.wait()
-        mutant = running.pop(pid)
-        if os.waitstatus_to_exitcode(status) == SURVIVED:
-            alive.append(mutant.name)
+        mutant, note = self._running.pop(pid)
+        code = os.waitstatus_to_exitcode(status)
+        if code == UNFIT:
+            self.unfit.append(mutant)
+        elif code == SURVIVED:
+            self.alive.append(mutant.name)
             if mutant.name not in EQUIVALENT:
                 click.echo(f"survived: {mutant.name}")
-    return alive
+        elif note and note.exists():
+            self._catchers[mutant.module, mutant.function].append(note.read_text())
+
+
+@cache
+def lines_of(module: str, function: str) -> set[int]:
+    """The lines of a function."""
+    code = compile(source(module), module, "exec")
+    inside = [each for each in codes(code) if f"{each.co_qualname}.".startswith(f"{function}.")]
+    return {line for each in inside for _, _, line in each.co_lines() if line}
+
+
+class Collected:
+    """A pytest plugin: lives through mutants instead of the tests, once those are collected."""
+
+    def __init__(self, run: Run, chosen: list[Mutant]) -> None:
+        self._run, self._chosen = run, chosen
+        self.sound = False
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        with TemporaryDirectory() as room:
+            seen = Path(room, "seen")
+            pid = start(partial(trace, session.items, seen))
+            self.sound = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == SURVIVED
+            if self.sound:
+                self._run.in_place(self._chosen, session.items, json.loads(seen.read_text()), Path(room))
+        return True
 
 
 @click.command()
@@ -264,10 +246,13 @@ def main(every: int, only: str, jobs: int) -> None:
     began = time.monotonic()
     whole = [mutant for module in MODULES for mutant in mutants(module)]
     chosen = [mutant for mutant in whole[::every] if only in mutant.name]
-    pid = start(Mutant(MODULES[0], "untouched", partial(source, MODULES[0])))
-    if os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != SURVIVED:
+    run = Run(jobs)
+    run.at_import([mutant for mutant in chosen if not mutant.function])
+    collected = Collected(run, [mutant for mutant in chosen if mutant.function])
+    pytest.main([*OPTIONS, *FILES], plugins=[collected])
+    if not collected.sound:
         raise click.ClickException("the tests fail without any change: nothing they say of a mutant means anything")
-    alive = survivors(chosen, jobs)
+    alive = run.alive
     missed = [name for name in alive if name not in EQUIVALENT]
     names = {mutant.name for mutant in chosen}
     stale = [
@@ -279,7 +264,9 @@ def main(every: int, only: str, jobs: int) -> None:
     )
     for name in stale:
         click.echo(f"listed as equivalent, but it is caught or gone: {name}")
-    sys.exit(bool(missed or stale))
+    for mutant in run.unfit:
+        click.echo(f"could not be put in place: {mutant.name}")
+    sys.exit(bool(missed or stale or run.unfit))
 
 
 if __name__ == "__main__":

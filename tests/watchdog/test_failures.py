@@ -31,27 +31,79 @@ def test_words_of_aws_are_read_by_their_code(name: str, words: str) -> None:
     assert read(words).name == name
 
 
-CODES = {  # as AWS spells them; a letter wrong, and a refusal is "unknown"
-    "reclaim": "Server.SpotInstanceTermination Server.SpotInstanceShutdown",
-    "ended": "Client.UserInitiatedShutdown abandoned ABANDON",
-    "capacity": "InsufficientInstanceCapacity InsufficientCapacity UnfulfillableCapacity InsufficientHostCapacity "
-    "capacity-not-available Unsupported",
-    "quota": "MaxSpotInstanceCountExceeded VcpuLimitExceeded InstanceLimitExceeded VolumeLimitExceeded "
-    "MaxIOPSLimitExceeded NetworkInterfaceLimitExceeded InsufficientFreeAddressesInSubnet",
-    "price": "SpotMaxPriceTooLow price-too-low",
-    "permission": "UnauthorizedOperation AuthFailure AccessDenied not,authorized OptInRequired PendingVerification "
-    "Invalid,IAM,Instance,Profile Blocked",
-    "image": "InvalidAMIID InvalidSnapshot InvalidBlockDeviceMapping InvalidLaunchTemplate InvalidSubnetID "
-    "InvalidGroup InvalidSecurityGroup",
-    "key": "Client.InternalError InvalidKMSKey KMSKey",
+# As AWS spells them; a letter wrong, and a refusal is "unknown".
+CODES = {
+    "reclaim": "Server.SpotInstanceTermination; Server.SpotInstanceShutdown",
+    "ended": "Client.UserInitiatedShutdown; abandoned; ABANDON",
+    "capacity": "InsufficientInstanceCapacity; UnfulfillableCapacity; InsufficientVolumeCapacity; Unsupported -; "
+    "do not have sufficient; no Spot capacity available; Insufficient capacity; not supported in your requested; "
+    "configuration is currently not supported; capacity-not-available",
+    "quota": "MaxSpotInstanceCountExceeded; VcpuLimitExceeded; InstanceLimitExceeded; VolumeLimitExceeded; "
+    "MaxIOPSLimitExceeded; NetworkInterfaceLimitExceeded; Max spot instance count exceeded; You've reached your quota",
+    "addresses": "InsufficientFreeAddressesInSubnet",
+    "price": "SpotMaxPriceTooLow; lower than the minimum required Spot request; price-too-low",
+    "account": "OptInRequired; PendingVerification; Blocked; not subscribed; not eligible for Free Tier",
+    "permission": "UnauthorizedOperation; AuthFailure; AccessDenied; not authorized; Authentication Failure",
+    "image": "InvalidAMIID; InvalidSnapshot; InvalidBlockDeviceMapping; InvalidSubnet; InvalidGroup; "
+    "InvalidSecurityGroup; InvalidLaunchTemplate; Invalid IAM Instance Profile; does not exist; Invalid device name",
+    "key": "Client.InternalError; InvalidKMSKey",
     "boot": "Client.InstanceInitiatedShutdown",
     "unknown": "",
 }
+MEANS = {  # for the policy
+    "capacity": "refuses", "quota": "lasting refuses", "addresses": "refuses", "price": "lasting refuses",
+    "account": "lasting refuses", "permission": "lasting refuses", "image": "lasting fails_boot",
+    "key": "lasting fails_boot", "boot": "fails_boot", "unknown": "fails_boot",
+}  # fmt: skip
+# Status messages as they stand in AWS's own pages and in public reports: some have a code, some are a sentence alone.
+WORDS = [
+    ("capacity", "Could not launch Spot Instances. UnfulfillableCapacity - Unable to fulfill capacity due to your "
+     "request configuration. Please adjust your request and try again. Launching EC2 instance failed."),
+    ("capacity", "We currently do not have sufficient g6.xlarge capacity in the Availability Zone you requested "
+     "(us-east-2a). Our system will be working on provisioning additional capacity."),
+    ("capacity", "There is no Spot capacity available that matches your request. Launching EC2 instance failed."),
+    ("capacity", "Your requested instance type (g6.xlarge) is not supported in your requested Availability Zone (x)."),
+    ("capacity", "The requested configuration is currently not supported. Launching EC2 instance failed."),
+    ("capacity", "Insufficient capacity. Launching EC2 instance failed."),
+    ("capacity", "Could not launch Spot Instances. Unsupported - The requested configuration is not offered here."),
+    ("unknown", "Could not launch Spot Instances. UnsupportedOperation - The instance type has no such disk."),
+    ("quota", "Could not launch On-Demand Instances. VcpuLimitExceeded - You have requested more vCPU capacity than "
+     "your current vCPU limit of 0 allows for the instance bucket that the specified instance type belongs to."),
+    ("quota", "Max spot instance count exceeded. Launching EC2 instance failed."),
+    ("quota", "You've reached your quota for maximum Fleet Requests for this account. Launching EC2 instance failed."),
+    ("quota", "Instance became unhealthy while waiting for instance to be in InService state. Termination Reason: "
+     "Client.VolumeLimitExceeded: Volume limit exceeded"),
+    ("price", "Your Spot request price of 0.015 is lower than the minimum required Spot request fulfillment price of "
+     "0.0735. Launching EC2 instance failed."),
+    ("account", "Could not launch Spot Instances. InvalidParameterCombination - The specified instance type is not "
+     "eligible for Free Tier. Launching EC2 instance failed."),
+    ("account", "You are not subscribed to this service. Please see https://aws.amazon.com/."),
+    ("account", "OptInRequired - You are not authorized to use the requested service."),
+    ("permission", "Authentication Failure. Launching EC2 instance failed."),
+    ("image", "The image id 'ami-4edb0327' does not exist. Launching EC2 instance failed."),
+    ("image", "The security group 'sg-3d7bcc4d' does not exist in VPC 'vpc-be5433da'. Launching EC2 instance failed."),
+    ("image", "Invalid device name /dev/x. Launching EC2 instance failed."),
+    ("key", "Client.InternalError: Client error on launch."),
+    ("key", "Instance became unhealthy while waiting for instance to be in InService state. Termination Reason: "
+     "Client.InvalidKMSKey.InvalidState: The KMS key provided is in an incorrect state"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "words"), WORDS)
+def test_status_messages_from_the_wild_are_read_for_what_they_are(name: str, words: str) -> None:
+    assert read(words).name == name
 
 
 def test_codes_are_spelt_as_aws_spells_them() -> None:
-    words = {name: tuple(code.replace(",", " ") for code in codes.split()) for name, codes in CODES.items()}
-    assert {row.name: row.codes for row in TABLE} == words
+    assert {row.name: row.codes for row in TABLE} == {
+        name: tuple(filter(None, codes.split("; "))) for name, codes in CODES.items()
+    }
+
+
+def test_each_row_says_what_it_means_for_the_policy() -> None:
+    flags = ("lasting", "refuses", "fails_boot")
+    said = {row.name: " ".join(flag for flag in flags if getattr(row, flag)) for row in TABLE}
+    assert {name: means for name, means in said.items() if means} == MEANS
 
 
 def test_every_code_leads_to_its_own_row_and_every_mailed_row_has_its_headline_and_its_place_on_the_page() -> None:
@@ -59,10 +111,11 @@ def test_every_code_leads_to_its_own_row_and_every_mailed_row_has_its_headline_a
         assert all(read(f"Reason: {code}: words") is row for code in row.codes)
     mailed = [row for row in TABLE if row.headline]
     page = PAGE.read_text(encoding="utf-8")
-    assert len(mailed) == 7
+    assert len(mailed) == 9
     for row in mailed:
         assert f"| {row.name} | {row.headline} |" in page
-        assert row.remedy
+        assert row.remedy.endswith(".")
+    assert all(not row.remedy for row in TABLE if row not in mailed)
 
 
 # --- failed boots -----------------------------------------------------------------------------------------------
