@@ -3,8 +3,10 @@
 moto makes every balancer an application one, drops attributes, and holds every target healthy.
 """
 
+from datetime import datetime
 from typing import Any
 
+from moto.core.utils import utcnow
 from moto.elbv2 import models
 from moto.elbv2.exceptions import ELBClientError
 
@@ -12,6 +14,7 @@ from fleet.embedded import control
 from fleet.embedded.patching import extend
 
 _health: dict[str, str] = {}  # instance id -> state, where a test has set one
+_changes: dict[str, list[tuple[datetime, bool]]] = {}  # and since when it has been healthy, or not
 
 
 @extend(models.ELBv2Backend, "create_load_balancer")
@@ -145,3 +148,9 @@ def health(instance_id: str, state: str | None) -> None:
     _health.pop(instance_id, None)
     if state is not None:
         _health[instance_id] = state
+    _changes.setdefault(instance_id, []).append((utcnow(), state in (None, "healthy")))
+
+
+def healthy_at(instance_id: str, at: datetime) -> bool:
+    """Whether a target was healthy at that time (UTC, without a zone, as moto's clock), where its box ran."""
+    return next((healthy for since, healthy in reversed(_changes.get(instance_id, [])) if since <= at), True)

@@ -10,6 +10,7 @@ MODULES = (
     "deletions",
     "roles",
     "balancer",
+    "metrics",
     "group",
     "group_calls",
     "lambdas",

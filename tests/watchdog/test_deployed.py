@@ -1,6 +1,7 @@
 """The function's own zip, role and environment on the synthesized stacks: what it asks of AWS and what it writes."""
 
 import json
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -43,6 +44,43 @@ def test_scan_of_a_fleet_that_stands_for_a_while_asks_the_metric_how_long_nothin
     act(live, event("scan"))
     assert "GetMetricStatistics" in calls(live)
     assert live.lever() == "0"
+
+
+def test_fleet_that_has_served_for_hours_is_not_dark_by_its_own_metric_and_one_that_has_not_is(live: Deployed) -> None:
+    """The box of `make cloud`, left alone for a working day; then it stops answering, and a successor does too."""
+    live.age_group(5 * 3600)
+    live.age_boxes(5 * 3600)
+    assert act(live, event("scan"))["action"] == "nothing"
+    live.age_boxes(3600)  # the last hour of the metric's four: 40 minutes too many were dark
+    live.set_alarm("OK")
+    assert act(live, event("scan"))["action"] == "skipped"  # who answers now is left alone
+    live.set_health("unhealthy")
+    record = act(live, event("scan"))
+    assert (record["action"], live.lever()) == ("failover", "100"), record
+    assert "nothing served for 180 min of the last 240" in record["reason"]
+
+
+def test_metric_of_the_balancer_counts_who_answered_in_each_minute(live: Deployed) -> None:
+    live.age_boxes(600)
+    found = served(live, minutes=20)
+    assert found in ([1.0] * 9, [1.0] * 10)
+    live.set_health("unhealthy")
+    assert served(live, minutes=20) == found  # what was is not changed by what is
+    live.reclaim()
+    assert len(served(live, minutes=20)) >= len(found)
+
+
+def served(live: Deployed, minutes: int) -> list[float]:
+    """The metric of the last minutes, as the watchdog asks for it."""
+    (alarm,) = live.aws.client("cloudwatch").describe_alarms(
+        AlarmNames=[names.no_healthy_target_alarm(live.settings.fleet_name)]
+    )["MetricAlarms"]
+    now = datetime.now(UTC)
+    points = live.aws.client("cloudwatch").get_metric_statistics(
+        Namespace=alarm["Namespace"], MetricName=alarm["MetricName"], Dimensions=alarm["Dimensions"],
+        StartTime=now - timedelta(minutes=minutes), EndTime=now, Period=60, Statistics=["Maximum"],
+    )["Datapoints"]  # fmt: skip
+    return [point["Maximum"] for point in sorted(points, key=lambda point: point["Timestamp"])]
 
 
 def test_stuck_held_box_is_found_in_six_reads_and_ended_after_the_flip(live: Deployed) -> None:
