@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from fleet.embedded import ACCOUNT, REGION, policies
@@ -117,9 +116,10 @@ def save_roles(fleet: Deployed, folder: Path) -> None:
 def findings(
     roles: Iterable[Role],
     calls: Iterable[dict[str, Any]],
-    uncalled: Mapping[tuple[str, str, str], str] = MappingProxyType(UNCALLED),
+    uncalled: Mapping[tuple[str, str, str], str] | None = None,
 ) -> list[str]:
     """Calls without a grant, grants without a call, exceptions without use. A call's principal is a role's name."""
+    uncalled = UNCALLED if uncalled is None else uncalled
     by_name = {role.name: role for role in roles}
     used: set[tuple[str, str, str]] = set()
     found = set()
