@@ -6,6 +6,7 @@ import logging
 import os
 
 import boto3
+import uvloop
 
 from fleet import names
 from gateway import targets
@@ -37,4 +38,4 @@ def _object(place: str) -> str:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    asyncio.run(main())
+    uvloop.run(main())

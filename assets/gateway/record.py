@@ -27,11 +27,13 @@ class Record:
     def __init__(
         self, line: Line, caller: Caller, ask: Ask, once: str, *, store: Store, told: Told, config: Config
     ) -> None:
-        self.line, self._caller, self._ask, self._once = line, caller, ask, once
+        self.id, self._caller, self._ask, self._once = line.id, caller, ask, once
+        self._line, self._since = line, dict[str, Any]()  # as it was admitted, and what has changed since
         self._store, self._told, self._config = store, told, config
         self._tier: Tier | None = None
         self._usage: dict[str, Any] = {}
         self._reserved = 0  # micro-dollars
+        self._tokens = 0  # delivered
         self._nobody = False
         self._free = False  # the cloud was asked and did nothing
         self._day = today()
@@ -40,7 +42,7 @@ class Record:
         """For the lane: whose request it is, of which class, and by when it must be answered. Others pass it over."""
         left = deadline_seconds - self._told.seconds
         return {
-            REQUEST_HEADER: self.line.id,
+            REQUEST_HEADER: self.id,
             lane_headers.CLASS: self._caller.kind,
             lane_headers.CALLER: self._caller.id,
             lane_headers.DEADLINE: f"{max(0.0, left):.1f}",
@@ -49,7 +51,7 @@ class Record:
     def sent(self, tier: Tier) -> None:
         """A target is asked."""
         self._tier = tier
-        self.line = replace(self.line, state=State.SENT, attempts=self.line.attempts + 1)
+        self._since |= {"state": State.SENT, "attempts": self._since.get("attempts", 0) + 1}
 
     def failed(self, failure: Failure) -> None:
         """It gave nothing."""
@@ -66,12 +68,12 @@ class Record:
         """The answer has begun to arrive."""
         assert self._tier is not None  # noqa: S101
         self._told.values[names.METRIC_FIRST_TOKEN_SECONDS] = self._told.seconds
-        safe = self.line.retry_safe and not self._ask.tools
-        self.line = replace(self.line, state=State.STREAMING, answered_by=str(self._tier), retry_safe=safe)
+        safe = not (self._ask.once or self._ask.tools)
+        self._since |= {"state": State.STREAMING, "answered_by": str(self._tier), "retry_safe": safe}
 
     def delivered(self, tokens: int) -> None:
         """So many have gone to the caller."""
-        self.line = replace(self.line, tokens=tokens)
+        self._tokens = tokens
 
     def usage(self, counts: dict[str, Any] | None) -> None:
         """What the target counted."""
@@ -87,6 +89,7 @@ class Record:
             micro = self._price(self._ask.prompt_tokens, self._ask.max_tokens)
             if not await self._store.spend(self._day, micro, round(cloud.dollars_per_day * MICRO)):
                 self._told.values[names.METRIC_FALLBACK_SPENT] += 1
+                await self._store.give_back(self._caller.id, self._day, request=False, fallback=True, once="")
                 return f"the day's ${cloud.dollars_per_day:g} are spent"
         except StoreError as error:
             self._told.values[names.METRIC_STORE_FAILURES] += 1
@@ -97,29 +100,29 @@ class Record:
     def ends(self, state: State, why: str = "", *, nobody: bool = False) -> None:
         """How it ended. `nobody`: no target answered, so the caller's cap gets it back."""
         self._nobody = nobody
-        self.line = replace(self.line, state=state, why=why or self.line.why)
-        if state is State.FAILED and self.line.tokens:
+        self._since |= {"state": state, "why": why}
+        if state is State.FAILED and self._tokens:
             self._told.values[names.METRIC_ANSWERS_BROKEN] = 1
 
     def passed_on(self, failure: Failure) -> None:
         """The caller got the target's own error: it fails the same anywhere."""
-        self.line = replace(self.line, state=State.FAILED, answered_by=str(failure.tier), why=failure.word)
+        self._since |= {"state": State.FAILED, "answered_by": str(failure.tier), "why": failure.word}
 
     def alive(self) -> Line:
         """The line with its lease renewed."""
-        self.line = replace(self.line, until=int(time.time()) + LEASE_SECONDS)
-        return self.line
+        until = int(time.time()) + LEASE_SECONDS
+        return replace(self._line, **{**self._since, "until": until, "tokens": self._tokens})
 
     async def settle(self) -> None:
         """Write down what came of it; the store's silence loses no answer."""
-        line = self.line
         tokens = self._usage.get("completion_tokens")
         paid = 0
         if self._reserved and not self._free:
             prompt = int(self._usage.get("prompt_tokens") or self._ask.prompt_tokens)
-            paid = self._price(prompt, int(tokens or line.tokens or self._ask.max_tokens))
+            paid = self._price(prompt, int(tokens or self._tokens or self._ask.max_tokens))
             self._told.values[names.METRIC_FALLBACK_DOLLARS] = paid / MICRO
-        line = replace(line, tokens=line.tokens or int(tokens or 0), micro_dollars=paid, until=int(time.time()))
+        ended = {"tokens": self._tokens or int(tokens or 0), "micro_dollars": paid, "until": int(time.time())}
+        line = replace(self._line, **{**self._since, **ended})
         self._tell(line)
         try:
             if self._reserved:

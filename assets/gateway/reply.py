@@ -108,8 +108,8 @@ class Reply:
         return await self._closed()
 
     def _json(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> web.StreamResponse:
-        text = json.dumps(body, separators=(",", ":"))
-        self._response = web.Response(status=status, text=text, content_type="application/json", headers=headers)
+        data = json.dumps(body, separators=(",", ":")).encode()
+        self._response = web.Response(status=status, body=data, content_type="application/json", headers=headers)
         return self._response
 
     async def _write(self, data: bytes) -> None:

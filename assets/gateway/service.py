@@ -107,6 +107,7 @@ class Gateway:
 
     async def _told(self, told: Told, record: Record | None) -> None:
         """Settle, then say so: after the answer, which waits for neither."""
+        await asyncio.sleep(0)  # this turn of the loop is the one that writes it
         if record:
             await record.settle()
         line = self.metrics.ended(told)
@@ -205,7 +206,7 @@ class Gateway:
             write_seconds=self._config.gateway.budgets.wall_seconds,
         )
         serving = Serving(ask, reply, record, gpu=self._gpu, cloud=self._cloud, config=self._config)
-        self._open[record.line.id] = record
+        self._open[record.id] = record
         request["record"] = record
         self.metrics.in_flight += 1
         try:
@@ -215,7 +216,7 @@ class Gateway:
             raise
         finally:
             self.metrics.in_flight -= 1
-            del self._open[record.line.id]
+            del self._open[record.id]
 
     async def _body(self, request: web.Request) -> bytes:
         try:

@@ -59,7 +59,8 @@ class Serving:
             step = fallback.next_step(self._situation())
             match step:
                 case fallback.Ask(tier, after, fresh):
-                    await asyncio.sleep(after)
+                    if after:
+                        await asyncio.sleep(after)
                     try:
                         return await self._attempt(tier, fresh=fresh)
                     except targets.FailedError as error:

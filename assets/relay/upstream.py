@@ -11,12 +11,18 @@ Closing an Answer closes its connection unless it was read to its end: that is w
 """
 
 import asyncio
+import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Optional
 
 import aiohttp
 
 from relay import sse
+
+if sys.version_info >= (3, 11):
+    from asyncio import timeout_at  # novermin
+else:
+    from async_timeout import timeout_at  # what aiohttp itself uses there; no task of its own, as wait_for makes
 
 CONNECT_SECONDS = 2.0  # a connection inside a VPC takes a millisecond; one lost SYN is sent again after a second
 READ_BYTES = 1 << 16
@@ -79,11 +85,12 @@ class Answer:
         """Bytes as they come until the answer ends; `next_byte_by` says before each read by when (loop's clock)."""
         now = asyncio.get_running_loop().time
         while True:
-            patience = max(0.0, next_byte_by() - now())
+            began, by = now(), next_byte_by()
             try:
-                chunk = await asyncio.wait_for(self._response.content.readany(), patience)
+                async with timeout_at(by):
+                    chunk = await self._response.content.readany()
             except asyncio.TimeoutError:
-                raise SilentError(f"no byte for {patience:.0f} s") from None
+                raise SilentError(f"no byte for {max(0.0, by - began):.0f} s") from None
             except (aiohttp.ClientError, OSError) as error:
                 raise BrokenError(f"{type(error).__name__}: {error}") from None
             if not chunk:
@@ -104,7 +111,8 @@ class Answer:
         """The body as a JSON object, by that time of the loop's clock."""
         patience = max(0.0, by - asyncio.get_running_loop().time())
         try:
-            body = await asyncio.wait_for(self._read(WHOLE_LIMIT_BYTES), patience)
+            async with timeout_at(by):
+                body = await self._read(WHOLE_LIMIT_BYTES)
         except asyncio.TimeoutError:
             raise SilentError(f"no whole answer within {patience:.0f} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -135,10 +143,9 @@ async def post(
     session: aiohttp.ClientSession, url: str, payload: bytes, headers: Mapping[str, str], head_by: float
 ) -> Answer:
     """Send a JSON body; the answer once its head is there, by `head_by` on the loop's clock. Raises UpstreamError."""
-    now = asyncio.get_running_loop().time
-    asking = session.post(url, data=payload, headers={"Content-Type": "application/json", **headers})
     try:
-        response = await asyncio.wait_for(asking, max(0.0, head_by - now()))
+        async with timeout_at(head_by):
+            response = await session.post(url, data=payload, headers={"Content-Type": "application/json", **headers})
     except asyncio.TimeoutError as error:
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             raise RefusedError("no connection in time") from None
@@ -151,7 +158,8 @@ async def post(
     if response.status == HTTP_OK:
         return answer
     try:
-        text = await asyncio.wait_for(answer._read(ERROR_LIMIT_BYTES), CONNECT_SECONDS)
+        async with timeout_at(asyncio.get_running_loop().time() + CONNECT_SECONDS):
+            text = await answer._read(ERROR_LIMIT_BYTES)
     except (asyncio.TimeoutError, aiohttp.ClientError, OSError):
         text = b""
     finally:

@@ -1,6 +1,5 @@
 """A gateway in this process, on loopback, and a caller of it."""
 
-import asyncio
 import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -9,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import aiohttp
+import uvloop
 from aiohttp import web
 
 from fleet import gateway_settings as settings
@@ -32,11 +32,11 @@ MANY = settings.Tiers(anonymous=PLENTY, free=PLENTY, pro=PLENTY)
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Run an async test to its end."""
+    """Run an async test to its end, on the loop that the service has."""
 
     @functools.wraps(test)
     def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
+        uvloop.run(test(*args, **kwargs))
 
     return run
 

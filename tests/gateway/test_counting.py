@@ -215,6 +215,7 @@ async def test_while_the_table_is_silent_known_keys_go_on_up_to_a_bound_and_nobo
         assert statuses == [200, 200, 200, 429], "counted in memory, and the cap holds there"
         assert (await caller.chat()).body["error"]["code"] == "store_silent"
         assert (await caller.chat(headers=unseen)).status == 503
+        await caller.gateway.settled()
         assert b"llm_gateway_store_failures_total 6" in caller.gateway.metrics.text()
 
 

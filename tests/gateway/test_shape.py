@@ -43,7 +43,7 @@ def test_relay_runs_on_the_box_and_knows_nothing_of_callers() -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     for path in files:
-        assert imported(path) <= {"relay", "aiohttp"} | sys.stdlib_module_names, path.name
+        assert imported(path) <= {"relay", "aiohttp", "async_timeout"} | sys.stdlib_module_names, path.name
 
 
 def test_metric_has_one_name_and_one_home() -> None:
