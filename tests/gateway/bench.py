@@ -1,7 +1,9 @@
-"""`make bench-gateway`: what the gateway adds to a direct call, beside LiteLLM's proxy; streams held; callers who left.
+"""`make bench-gateway`: what the gateway adds to a direct call, beside a plain relay and LiteLLM's proxy; streams held;
+callers who left.
 
-Every process is real and on loopback; requests go in turn, direct, gateway, LiteLLM, so that the machine's drift meets
-all. The store is kept apart (memory). LiteLLM is installed into build/litellm, at the version below, by name.
+Every process is real and on loopback; requests go in turn, direct, plain relay (the least that the gateway's library
+adds here), gateway, LiteLLM, so that the machine's drift meets all. The store is kept apart (memory). LiteLLM is
+installed into build/litellm, at the version below, by name.
 """
 
 import asyncio
@@ -174,7 +176,7 @@ def main() -> int:
     """Measure, print, keep."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES))
     (ROOT / "build").mkdir(exist_ok=True)
-    target, gateway, peer = free_port(), free_port(), free_port()
+    target, gateway, floor, peer = (free_port() for _ in range(4))
     many = {"requests_per_day": 10**6, "parallel": 10_000}
     config = {
         "fleet": "bench",
@@ -191,8 +193,13 @@ def main() -> int:
             unlocked = {
                 "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true"
             }  # loopback, and no key to look up
-            with process(*litellm(target, peer), port=peer, environment=unlocked):
-                times = asyncio.run(latencies({"direct": target, "gateway": gateway, "LiteLLM": peer}))
+            relay = [sys.executable, "-m", "tests.gateway.plain", str(floor), f"http://127.0.0.1:{target}"]
+            with (
+                process(*relay, port=floor),
+                process(*litellm(target, peer), port=peer, environment=unlocked),
+            ):
+                ports = {"direct": target, "plain relay": floor, "gateway": gateway, "LiteLLM": peer}
+                times = asyncio.run(latencies(ports))
             cancelled = asyncio.run(leavers(gateway, target))
             ended = asyncio.run(held(gateway))
             found["streams"] = {"open at once": STREAMS, "ended well": ended, "streams MB": round(peak_mb(child.pid))}
@@ -201,11 +208,12 @@ def main() -> int:
         found[name] = rows
     added = {
         name: {row: found[name][row] - found["direct"][row] for row in found["direct"]}
-        for name in ("gateway", "LiteLLM")
+        for name in ("plain relay", "gateway", "LiteLLM")
     }
     found["added"] = {
         "added p50 ms": round(added["gateway"]["p50 ms"], 2),
         "added p99 ms": round(added["gateway"]["p99 ms"], 2),
+        "plain relay's": round(added["plain relay"]["p50 ms"], 2),
         "of LiteLLM's": round(added["gateway"]["p50 ms"] / added["LiteLLM"]["p50 ms"], 3),
     }
     found["callers who left"] = {
