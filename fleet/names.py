@@ -177,3 +177,15 @@ GATEWAY_METRICS_PORT = 9100  # Prometheus text; no balancer reaches it
 
 LINE_SKIPPED_YOUNG = "failover skipped: instance younger than grace is still warming"
 LINE_PINNED = "pinned; nothing to do"
+
+# --- the lane's metrics, Prometheus text ---------------------------------------------------------------------------
+
+LANE_DEPTH = "llm_lane_depth"  # waiting and served
+LANE_EXPECTED_WAIT = "llm_lane_expected_wait_seconds"  # of a caller who came now
+LANE_WAIT = "llm_lane_wait_seconds"
+LANE_REFUSALS = "llm_lane_refusals"
+LANE_TOKENS = "llm_lane_tokens"
+SPOT_NOTICE_TO_DRAINING = "llm_spot_notice_to_draining_seconds"
+SPOT_ABORTED_RATIO = "llm_spot_inflight_aborted_ratio"
+SPOT_REPLACEMENT_READY = "llm_spot_replacement_ready_latency_seconds"
+SPOT_WASTED_TOKENS = "llm_spot_wasted_decode_tokens_total"

@@ -10,12 +10,13 @@ CONTEXT = 256
 PRINTABLE = [bytes([code]) for code in range(33, 127)]
 
 
-def write(path: Path, seed: int = 0) -> None:
-    """Write the model; another seed makes another model."""
+def write(path: Path, seed: int = 0, *, lively: bool = False, context: int = CONTEXT) -> None:
+    """Write the model; another seed makes another model, a lively one says another thing every time."""
+    spread = 0.5 if lively else 0.05
     random = np.random.default_rng(seed)
 
     def weights(*shape: int) -> np.ndarray:
-        return (random.standard_normal(shape) * 0.05).astype(np.float32)
+        return (random.standard_normal(shape) * spread).astype(np.float32)
 
     tokens = [
         b"<unk>",
@@ -29,7 +30,7 @@ def write(path: Path, seed: int = 0) -> None:
     kinds += [gguf.TokenType.BYTE] * 256 + [gguf.TokenType.NORMAL] * (len(tokens) - 259)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_name("tiny-random")
-    writer.add_context_length(CONTEXT)
+    writer.add_context_length(context)
     writer.add_embedding_length(WIDTH)
     writer.add_block_count(LAYERS)
     writer.add_feed_forward_length(FEED_FORWARD)
@@ -49,6 +50,8 @@ def write(path: Path, seed: int = 0) -> None:
     writer.add_add_bos_token(True)
     embedding, output = weights(len(tokens), WIDTH), weights(len(tokens), WIDTH) * 8
     embedding[:, 0], output[:, 0], output[:259, 0] = 1.0, 0.0, -9.0  # a constant that rules out control and byte tokens
+    if lively:
+        output[:259] = 0.0  # far below the best of the others
     writer.add_tensor("token_embd.weight", embedding)
     writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
     writer.add_tensor("output.weight", output)

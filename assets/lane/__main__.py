@@ -1,0 +1,46 @@
+"""`python -m lane`: the process of one box. Its configuration is one JSON text in its environment."""
+
+import asyncio
+import logging
+import os
+import signal
+
+from aiohttp import web
+
+from lane import notify
+from lane.admin import Admin
+from lane.config import ENVIRONMENT, load
+from lane.service import ANY_ADDRESS, Lane
+
+IDLE_LOOK_SECONDS = 0.1
+
+
+async def main() -> None:
+    """Serve until told to go, then until the last one is answered or handed back."""
+    config = load(os.environ[ENVIRONMENT])
+    lane, leaving, loop = Lane(config), asyncio.Event(), asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, leaving.set)
+    outside = web.AppRunner(lane.app(), handler_cancellation=True, access_log=None)
+    inside = web.AppRunner(Admin(config, lane).app(), access_log=None)
+    places = ((outside, config.host or ANY_ADDRESS, config.port), (inside, "127.0.0.1", config.admin_port))
+    for runner, host, port in places:
+        await runner.setup()
+        await web.TCPSite(runner, host, port).start()
+    lane.start()
+    telling = asyncio.create_task(notify.keep_telling())
+    notify.tell("READY=1")
+    await leaving.wait()
+    notify.tell("STOPPING=1")
+    lane.leave(config.drain_seconds)
+    while lane.streams:
+        await asyncio.sleep(IDLE_LOOK_SECONDS)
+    telling.cancel()
+    for runner in (outside, inside):
+        await runner.cleanup()
+    await lane.close()
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    asyncio.run(main())

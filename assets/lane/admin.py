@@ -1,0 +1,78 @@
+"""The lane's own routes, on loopback alone: the line, drops, drain, readiness, metrics."""
+
+import json
+
+from aiohttp import web
+
+from lane.config import Config
+from lane.line import Why
+from lane.service import Lane
+
+REFUSALS = [why.value for why in Why]
+
+
+class Admin:
+    """What only the box itself reaches."""
+
+    def __init__(self, config: Config, lane: Lane) -> None:
+        self._config, self._lane = config, lane
+
+    def app(self) -> web.Application:
+        """The routes."""
+        app = web.Application()
+        app.router.add_get("/line", self._line)
+        app.router.add_delete("/line/{id}", self._drop)
+        app.router.add_post("/drain", self._drain)
+        app.router.add_delete("/drain", self._stay)
+        app.router.add_get("/ready", self._ready)
+        app.router.add_get("/metrics", self._metrics)
+        return app
+
+    async def _line(self, request: web.Request) -> web.Response:
+        lane = self._lane
+        return web.json_response(
+            {
+                "box": self._config.box,
+                "streams": lane.streams,
+                "draining": lane.line.leaves_at is not None,
+                "expected_wait_seconds": round(lane.expected_wait(), 1),
+                "token_seconds": round(lane.line.estimates.token_seconds, 4),
+                "slices": {None: "not proved yet", True: "exact", False: "none"}[lane.exact],
+                "wasted_tokens": lane.metrics.wasted,
+                "counts": dict(lane.line.counts),
+                "line": lane.listed(),
+            }
+        )
+
+    async def _drop(self, request: web.Request) -> web.Response:
+        dropped = self._lane.drop(request.match_info["id"])
+        return web.json_response({"dropped": dropped}, status=200 if dropped else 404)
+
+    async def _drain(self, request: web.Request) -> web.Response:
+        try:
+            seconds = float(json.loads(await request.read() or b"{}").get("seconds", self._config.drain_seconds))
+        except (ValueError, TypeError, AttributeError):
+            return web.json_response({"error": "`seconds` must be a number"}, status=400)
+        if not 0 <= seconds <= self._config.deadline_most_seconds:
+            allowed = f"0 to {self._config.deadline_most_seconds:g}"
+            return web.json_response({"error": f"`seconds` must be {allowed}"}, status=400)
+        self._lane.leave(seconds)
+        return web.json_response({"streams": self._lane.streams})
+
+    async def _stay(self, request: web.Request) -> web.Response:
+        self._lane.stay()
+        return web.json_response({"draining": False})
+
+    async def _ready(self, request: web.Request) -> web.Response:
+        why = await self._lane.engine.unready()
+        return web.json_response({"ready": not why, "why": why}, status=503 if why else 200)
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        lane = self._lane
+        text = lane.metrics.text(
+            depth=len(lane.line.waiting) + (lane.line.running is not None),
+            expected_seconds=lane.expected_wait(),
+            refusals={why: lane.line.counts[why] for why in REFUSALS},
+            **lane.notes,
+        )
+        return web.Response(text=text, content_type="text/plain", charset="utf-8")

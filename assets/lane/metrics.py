@@ -1,0 +1,51 @@
+"""What is counted, as Prometheus text: few enough to be written without a library. The names' home is `names`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import names
+
+
+class Sum:
+    """A count and a sum: the rate of both is a mean."""
+
+    def __init__(self) -> None:
+        self.count, self.total = 0, 0.0
+
+    def add(self, value: float) -> None:
+        """One more."""
+        self.count += 1
+        self.total += value
+
+
+class Metrics:
+    """One process's counts."""
+
+    def __init__(self) -> None:
+        self.wait = Sum()  # seconds until the turn began
+        self.tokens = 0
+        self.wasted = 0  # decoded, never delivered
+        self.aborted = 0  # ended by the box, of those that had begun
+        self.begun = 0
+
+    def text(self, *, depth: int, expected_seconds: float, refusals: Mapping[str, int], **spot: Any) -> str:
+        """Prometheus' text format. `spot`: what the agent knows and tells, by metric name."""
+        lines = [
+            *_told(names.LANE_DEPTH, "gauge", depth),
+            *_told(names.LANE_EXPECTED_WAIT, "gauge", round(expected_seconds, 3)),
+            f"# TYPE {names.LANE_WAIT} summary",
+            f"{names.LANE_WAIT}_count {self.wait.count}",
+            f"{names.LANE_WAIT}_sum {self.wait.total:.3f}",
+            f"# TYPE {names.LANE_REFUSALS}_total counter",
+            *(f'{names.LANE_REFUSALS}_total{{reason="{why}"}} {count}' for why, count in sorted(refusals.items())),
+            *_told(f"{names.LANE_TOKENS}_total", "counter", self.tokens),
+            *_told(names.SPOT_WASTED_TOKENS, "counter", self.wasted),
+            *_told(names.SPOT_ABORTED_RATIO, "gauge", round(self.aborted / max(1, self.begun), 4)),
+        ]
+        for name, value in sorted(spot.items()):
+            lines += _told(name, "gauge", value)
+        return "\n".join(lines) + "\n"
+
+
+def _told(name: str, kind: str, value: float) -> list[str]:
+    return [f"# TYPE {name} {kind}", f"{name} {value}"]

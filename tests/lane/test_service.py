@@ -1,0 +1,435 @@
+"""The service before a target that misbehaves on request: who is told what, and that no stream ends quietly."""
+
+import asyncio
+import json
+from typing import Any
+
+import aiohttp
+
+from lane.config import OLLAMA
+from lane.estimates import Span
+from relay import lane_headers, sse
+from tests.gateway.targets import Target, Turn, answers, breaks, chunk, fails, resets, says, silent
+from tests.lane.running import HELLO, MODEL, Caller, on_loop, serving
+
+GATEWAY = {"gateway": True, "exact": False}
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+WORDS = "Spot boxes come and go."
+
+
+async def first_served(caller: Caller, **body: Any) -> "asyncio.Task[Any]":
+    """A request that is at the engine."""
+    task = asyncio.create_task(caller.chat(**body))
+    await caller.until(lambda: caller.lane.line.running is not None)
+    return task
+
+
+def from_gateway(kind: str = "interactive", who: str = "key:1", seconds: float = 60) -> dict[str, str]:
+    return {lane_headers.CLASS: kind, lane_headers.CALLER: who, lane_headers.DEADLINE: str(seconds)}
+
+
+@on_loop
+async def test_a_busy_lane_tells_the_wait_the_box_and_when_to_come_back() -> None:
+    async with Target(answers(every=0.2)) as engine, serving(engine.url, **GATEWAY) as caller:
+        first = await first_served(caller, stream=True)
+        busy = await caller.chat(from_gateway(seconds=0.5))
+        assert busy.status == 503
+        assert busy.headers[lane_headers.BOX] == "i-0lane"
+        assert float(busy.headers[lane_headers.WAIT]) > 0.5
+        assert 1 <= int(busy.headers["Retry-After"]) <= 120
+        assert busy.body["error"]["code"] == "would_be_late"
+        assert (await first).text == WORDS
+        assert len(engine.asked) == 1
+
+
+@on_loop
+async def test_a_gateway_takes_a_busy_answer_as_a_lanes() -> None:
+    from gateway.fallback import Kind, Tier
+    from gateway.targets import failure_of
+    from relay import upstream
+
+    async with Target(answers(every=0.2)) as engine, serving(engine.url, **GATEWAY) as caller:
+        first = await first_served(caller, stream=True)
+        session = upstream.session()
+        try:
+            url, by = f"{caller.url}/v1/chat/completions", asyncio.get_running_loop().time() + 5
+            body = sse.dumps({"model": MODEL, "messages": HELLO})
+            await upstream.post(session, url, body, from_gateway(seconds=0.1), by)
+        except upstream.StatusError as error:
+            failure = failure_of(error, Tier.GPU, 0.0)
+            assert (failure.kind, failure.box) == (Kind.BUSY, "i-0lane")
+        else:
+            raise AssertionError("it was not refused")
+        finally:
+            await session.close()
+        await first
+
+
+@on_loop
+async def test_headers_are_believed_where_a_gateway_stands_in_front_and_nowhere_else() -> None:
+    forged = from_gateway("background", "somebody else", 0.0)
+    async with Target(answers()) as engine, serving(engine.url, exact=False) as caller:
+        assert (await caller.chat(forged)).status == 200
+        assert not [name for name in engine.asked[0].headers if name.startswith("x-lane")]
+    async with Target(answers()) as engine, serving(engine.url, **GATEWAY) as caller:
+        assert (await caller.chat(forged)).status == 503
+
+
+@on_loop
+async def test_class_and_fairness_come_with_the_gateways_headers() -> None:
+    async with Target(answers(every=0.05)) as engine, serving(engine.url, **GATEWAY) as caller:
+        order: list[str] = []
+
+        async def ask(name: str, kind: str) -> None:
+            answer = await caller.chat(from_gateway(kind, name), stream=True)
+            assert answer.text == WORDS
+            order.append(name)
+
+        tasks = [await first_served(caller, stream=True)]
+        for name, kind in (("b", "background"), ("i", "interactive"), ("j", "interactive")):
+            tasks.append(asyncio.create_task(ask(name, kind)))
+            await caller.until(lambda: len(caller.lane.line.waiting) == len(tasks) - 1)
+        _, listed = await caller.inside("GET", "/line")
+        assert [(one["caller"], one["class"], one["state"]) for one in listed["line"][1:]] == [
+            ("b", "background", "waiting"),
+            ("i", "interactive", "waiting"),
+            ("j", "interactive", "waiting"),
+        ]
+        await asyncio.gather(*tasks)
+        assert order == ["i", "j", "b"]
+
+
+@on_loop
+async def test_comments_go_to_a_gateway_while_its_stream_waits_and_to_nobody_else() -> None:
+    for gateway in (True, False):
+        async with Target(answers(first=0.3)) as engine:
+            async with serving(engine.url, exact=False, gateway=gateway, comment_seconds=0.1) as caller:
+                first = await first_served(caller, stream=True)
+                second = await caller.chat(stream=True)
+                assert second.text == WORDS
+                said = [event.data for event in second.events if event.kind == sse.COMMENT]
+                assert (b"in line" in said and b"reading the prompt" in said) is gateway
+                assert not said or gateway
+                await first
+
+
+@on_loop
+async def test_who_waits_past_its_deadline_is_told() -> None:
+    async with Target(silent(30, head=True)) as engine, serving(engine.url, **GATEWAY) as caller:
+        first = await first_served(caller, stream=True)
+        caller.lane.line.wait = lambda *_: Span()  # type: ignore[method-assign]  # it had hoped
+        late = await caller.chat(from_gateway(seconds=0.3), stream=True)
+        assert late.status == 503
+        assert late.body["error"]["code"] == "deadline"
+        assert caller.lane.line.counts["deadline"] == 1
+        first.cancel()
+
+
+@on_loop
+async def test_who_leaves_is_let_go_at_the_engine_and_the_next_one_is_served() -> None:
+    async with Target(answers(every=5), answers()) as engine, serving(engine.url, exact=False) as caller:
+        for stream in (True, False):
+            engine.script = [answers(every=5), answers()]
+            leaver = await first_served(caller, stream=stream)
+            waiting = asyncio.create_task(caller.chat(stream=True))
+            queued = asyncio.create_task(caller.chat(stream=True))
+            await caller.until(lambda: len(caller.lane.line.waiting) == 2)
+            queued.cancel()
+            leaver.cancel()
+            assert (await waiting).text == WORDS
+            assert engine.asked[-2].left_at is not None
+        await caller.until(lambda: caller.lane.streams == 0)
+        assert caller.lane.line.counts["caller_left"] == 4
+
+
+@on_loop
+async def test_a_broken_stream_ends_with_an_error_and_never_quietly() -> None:
+    broken = (
+        breaks("Spot", " boxes", how="cut"),
+        breaks("Spot", " boxes", how="reset"),
+        breaks("Spot", " boxes", how="error"),
+        answers("Spot", " boxes", finish=None),  # a clean end without a word why: Ollama's swallowed error
+        answers("Spot", " boxes", finish=None, done=False),
+    )
+    for act in broken:
+        async with Target(act) as engine, serving(engine.url, exact=False) as caller:
+            answer = await caller.chat(stream=True)
+            assert answer.status == 200
+            last = answer.events[-1]
+            assert last.kind == "error"
+            told = sse.parsed(last.data) or {}
+            assert told["error"]["code"] == "engine_failed"
+            assert told["served_prefix_tokens"] == 2
+            assert sse.DONE not in [event.data for event in answer.events]
+            assert caller.lane.line.running is None
+
+
+@on_loop
+async def test_an_engine_that_fails_before_it_answers_is_an_honest_status() -> None:
+    for act, status in (
+        (fails(400, "bad"), 400),
+        (fails(503, "server busy"), 503),
+        (resets, 503),
+        (says(b"x"), 503),
+        (silent(0.0), 503),
+    ):
+        async with Target(act) as engine, serving(engine.url, exact=False) as caller:
+            answer = await caller.chat()
+            assert answer.status == status, answer
+            assert "error" in answer.body
+            assert lane_headers.WAIT not in answer.headers  # no word of a line: another box would not help
+    async with Target() as engine:
+        await engine.leave()
+        async with serving(engine.url, exact=False) as caller:
+            answer = await caller.chat()
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+
+
+@on_loop
+async def test_a_connection_that_the_engine_had_closed_costs_nobody_an_error() -> None:
+    async with Target(answers(), resets, answers()) as engine, serving(engine.url, exact=False) as caller:
+        assert (await caller.chat()).status == 200
+        assert (await caller.chat()).status == 200
+        assert len(engine.asked) == 3
+
+
+@on_loop
+async def test_a_slow_reader_does_not_hold_the_engine_and_one_who_reads_nothing_is_let_go() -> None:
+    big = [f"{number} " * 2000 for number in range(300)]
+    script = (answers(*big), answers())
+    async with Target(*script) as engine, serving(engine.url, exact=False) as caller:
+        slow = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+        body = json.dumps({"model": MODEL, "messages": HELLO, "stream": True}).encode()
+        slow[1].write(HEAD % len(body) + body)
+        await caller.until(lambda: caller.lane.line.counts["answered"] == 1)
+        assert caller.lane.streams == 1  # its reader has not begun
+        assert (await caller.chat(stream=True)).text == WORDS
+        read = b""
+        while b"[DONE]" not in read[-200:]:
+            read += await slow[0].read(1 << 20)
+        slow[1].close()
+        assert b"299 299" in read
+    async with Target(*script) as engine:
+        async with serving(engine.url, exact=False, buffer_bytes=100_000) as caller:
+            slow = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]), limit=1024)
+            slow[1].write(HEAD % len(body) + body)
+            await caller.until(lambda: caller.lane.line.counts["slow_reader"] == 1)
+            assert (await caller.chat(stream=True)).text == WORDS
+            assert caller.lane.metrics.wasted > 0
+
+
+@on_loop
+async def test_a_leaving_box_hands_back_who_cannot_finish_and_ends_the_stream_that_could_not_with_a_word() -> None:
+    async with Target(answers(every=0.2)) as engine, serving(engine.url, **GATEWAY) as caller:
+        for _ in range(60):
+            caller.lane.line.estimates.answered(prompt_tokens=1, prompt_seconds=0, tokens=101, token_seconds=20)
+            caller.lane.line.estimates.length(100)
+        stream = await first_served(caller, stream=True)
+        queued = asyncio.create_task(caller.chat(from_gateway(seconds=600), stream=True))
+        await caller.until(lambda: caller.lane.line.waiting and caller.lane.line.running.delivered)
+        assert (await caller.inside("POST", "/drain", {"seconds": 0.5}))[0] == 200
+        back = await queued
+        assert back.status == 503
+        assert back.body["error"]["code"] == "draining"
+        assert back.headers[lane_headers.BOX] == "i-0lane"
+        refused = await caller.chat(from_gateway(seconds=600))
+        assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+        cut = await stream
+        told = sse.parsed(cut.events[-1].data) or {}
+        assert (cut.events[-1].kind, told["error"]["code"], told["recoverable"]) == ("error", "SPOT_PREEMPTION", True)
+        assert 0 < told["served_prefix_tokens"] == len(cut.chunks) - 1  # the first is a role
+        await caller.until(lambda: caller.lane.streams == 0)
+        assert (await caller.inside("DELETE", "/drain"))[0] == 200
+        engine.script = [answers()]
+        assert (await caller.chat(from_gateway(seconds=600))).status == 200
+
+
+@on_loop
+async def test_a_leaving_box_lets_finish_who_can() -> None:
+    async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False) as caller:
+        for _ in range(60):
+            caller.lane.line.estimates.answered(prompt_tokens=1, prompt_seconds=0, tokens=7, token_seconds=0.3)
+            caller.lane.line.estimates.length(6)
+        tasks = [await first_served(caller, stream=True), asyncio.create_task(caller.chat())]
+        await caller.until(lambda: caller.lane.line.waiting)
+        caller.lane.leave(30)
+        assert [(await task).text for task in tasks] == [WORDS, WORDS]
+
+
+@on_loop
+async def test_an_operator_sees_the_line_and_ends_the_stuck_one() -> None:
+    async with Target(silent(60, head=True), answers()) as engine, serving(engine.url, exact=False) as caller:
+        stuck = await first_served(caller, stream=True)
+        waiting = asyncio.create_task(caller.chat())
+        await caller.until(lambda: caller.lane.line.waiting)
+        _, seen = await caller.inside("GET", "/line")
+        assert (seen["box"], seen["streams"], seen["draining"]) == ("i-0lane", 2, False)
+        assert "Hello" not in json.dumps(seen)
+        assert await caller.inside("DELETE", f"/line/{seen['line'][0]['id']}") == (200, {"dropped": True})
+        ended = await stuck
+        assert (ended.status, ended.body["error"]["code"]) == (503, "dropped")
+        assert ended.headers["x-should-retry"] == "false"
+        assert (await waiting).text == WORDS
+        assert (await caller.inside("DELETE", "/line/nobody"))[0] == 404
+
+
+@on_loop
+async def test_metrics_tell_depth_wait_refusals_and_wasted_tokens() -> None:
+    async with Target(answers(every=0.2)) as engine, serving(engine.url, **GATEWAY) as caller:
+        first = await first_served(caller, stream=True)
+        await caller.chat(from_gateway(seconds=0.0))
+        _, text = await caller.inside("GET", "/metrics")
+        lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        assert lines["llm_lane_depth"] == "1"
+        assert lines['llm_lane_refusals_total{reason="would_be_late"}'] == "1"
+        assert float(lines["llm_lane_expected_wait_seconds"]) > 0
+        assert lines["llm_spot_wasted_decode_tokens_total"] == "0"
+        assert float(lines["llm_spot_inflight_aborted_ratio"]) == 0
+        await first
+
+
+# --- Ollama's own family, before a stand-in that speaks it ---
+
+
+def ollama(*said: dict[str, Any], every: float = 0.0, last: dict[str, Any] | None = None) -> Any:
+    """Lines as Ollama's documents show them."""
+    end = {
+        "done": True,
+        "done_reason": "stop",
+        "eval_count": len(said),
+        "eval_duration": 10**9,
+        "prompt_eval_duration": 1,
+    }
+
+    async def act(turn: Turn) -> None:
+        if not turn.asked.body["stream"]:
+            body = json.dumps({"model": "m", "response": "".join(one["response"] for one in said), **end}).encode()
+            await turn.head(200, {"Content-Type": "application/json"}, len(body))
+            return await turn.send(body)
+        await turn.head(200, {"Content-Type": "application/x-ndjson"})
+        for one in said:
+            await turn.part(json.dumps({"model": "m", "done": False, **one}).encode() + b"\n")
+            await turn.pause(every) if every else None
+        await turn.part(json.dumps(last or {"model": "m", **end}).encode() + b"\n")
+        await turn.send(b"0\r\n\r\n")
+        return None
+
+    return act
+
+
+OF_OLLAMA = {"engine": OLLAMA, "exact": False}
+
+
+@on_loop
+async def test_ollamas_lines_go_through_as_they_are_and_teach_the_lane() -> None:
+    said = [{"response": "Spot "}, {"response": "boxes"}]
+    async with Target(ollama(*said)) as engine, serving(engine.url, **OF_OLLAMA) as caller:
+        before = caller.lane.line.estimates.token_seconds
+        answer = await caller.post("/api/generate", model=MODEL, prompt="Hi")
+        assert [line.get("response") for line in answer.body] == ["Spot ", "boxes", None]
+        assert answer.headers["Content-Type"] == "application/x-ndjson"
+        assert engine.asked[0].body["options"]["num_predict"] == 1024
+        assert caller.lane.line.estimates.token_seconds > before
+        whole = await caller.post("/api/generate", model=f"{MODEL}:latest", prompt="Hi", stream=False)
+        assert whole.body["response"] == "Spot boxes"
+        assert caller.lane.line.counts["answered"] == 2
+
+
+@on_loop
+async def test_an_error_inside_ollamas_lines_or_a_missing_last_one_is_told_as_its_last_line() -> None:
+    for last in ({"error": "the runner crashed"}, {"model": "m", "response": "x", "done": False}):
+        async with Target(ollama({"response": "Spot"}, last=last)) as engine:
+            async with serving(engine.url, **OF_OLLAMA) as caller:
+                answer = await caller.post("/api/generate", model=MODEL, prompt="Hi")
+                assert answer.status == 200
+                assert list(answer.body[-1]) == ["error"]
+
+
+@on_loop
+async def test_an_ollama_is_ready_only_with_the_exact_model_whole_on_the_gpu_with_its_context() -> None:
+    loaded = {"name": f"{MODEL}:latest", "size": 10, "size_vram": 10, "context_length": 2048}
+    for models, why in (
+        ([loaded], ""),
+        ([], "not loaded"),
+        ([{**loaded, "name": "another"}], "not loaded"),
+        ([{**loaded, "size_vram": 5}], "not on the GPU"),
+        ([{**loaded, "context_length": 4096}], "its context is 4096"),
+    ):
+        from aiohttp import web
+
+        async def ps(request: web.Request, models: Any = models) -> web.Response:
+            return web.json_response({"models": models})
+
+        app = web.Application()
+        app.router.add_get("/api/ps", ps)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        async with serving(f"http://127.0.0.1:{runner.addresses[0][1]}", **OF_OLLAMA) as caller:
+            status, told = await caller.inside("GET", "/ready")
+            assert status == (503 if why else 200)
+            assert why in told["why"]
+        await runner.cleanup()
+
+
+@on_loop
+async def test_an_engine_whose_slices_differ_is_never_sliced_at_a_fixed_answer() -> None:
+    async with Target(answers("another ", "text ", "every ", "time")) as engine, serving(engine.url) as caller:
+        caller.lane.engine.unready = _ready  # type: ignore[method-assign]
+        await caller.until(lambda: caller.lane.exact is not None)
+        assert caller.lane.exact is False
+        asked = len(engine.asked)
+        assert (await caller.chat(temperature=0, max_tokens=4000, stream=True)).status == 200
+        assert engine.asked[asked].body["max_tokens"] > 1000
+
+
+async def _ready() -> str:
+    return ""
+
+
+@on_loop
+async def test_slices_at_a_temperature_are_off_unless_configured_and_then_marked() -> None:
+    act = answers("a", "b", finish="stop")
+    for on in (False, True):
+        async with Target(act) as engine, serving(engine.url, exact=False, inexact_slices=on) as caller:
+            answer = await caller.chat(temperature=0.7, max_tokens=1000, stream=True)
+            assert answer.text == "ab"
+            assert (lane_headers.SLICES in answer.headers) is on
+            assert (engine.asked[0].body["max_tokens"] < 1000) is on
+
+
+@on_loop
+async def test_a_thought_is_not_continued() -> None:
+    async def thinks(turn: Turn) -> None:
+        await turn.head(200, {"Content-Type": "text/event-stream"})
+        await turn.event(chunk({"role": "assistant", "reasoning_content": "Hm"}))
+        await turn.event(chunk({}, "length"))
+        await turn.send(b"0\r\n\r\n")
+
+    async with Target(thinks) as engine, serving(engine.url, exact=True) as caller:
+        answer = await caller.chat(temperature=0, max_tokens=1000, stream=True)
+        assert answer.events[-1].kind == "error" if answer.events else answer.status == 503
+        assert len(engine.asked) == 1
+
+
+@on_loop
+async def test_a_caller_who_hangs_up_before_his_request_is_looked_at_leaves_nothing_behind() -> None:
+    async with Target(answers()) as engine, serving(engine.url, exact=False) as caller:
+        for _ in range(20):
+            _, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+            body = json.dumps({"model": MODEL, "messages": HELLO}).encode()
+            writer.write(HEAD % len(body) + body)
+            writer.transport.abort()
+        assert (await caller.chat()).text == WORDS
+        await caller.until(lambda: caller.lane.streams == 0)
+        assert caller.lane.line.waiting == []
+        assert caller.lane.line.running is None
+
+
+@on_loop
+async def test_what_reads_of_the_engine_goes_past_the_line() -> None:
+    async with Target(answers(every=0.5)) as engine, serving(engine.url, exact=False) as caller:
+        first = await first_served(caller)
+        async with aiohttp.ClientSession() as session, session.get(f"{caller.url}/v1/models") as response:
+            assert response.status in {200, 503}  # this target answers posts alone
+        first.cancel()

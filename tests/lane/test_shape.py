@@ -1,0 +1,95 @@
+"""How the lane is built: decisions apart from input and output, Python 3.9, a process that systemd can watch."""
+
+import ast
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fleet import names
+from lane.config import ENVIRONMENT, LLAMA_CPP, load
+from tests.gateway.targets import Target, answers
+from tests.lane.llama import free_port
+from tests.lane.running import HELLO, MODEL, on_loop
+
+ASSETS = Path(__file__).parents[2] / "assets"
+DECISIONS = ("asked", "estimates", "line", "order", "seam")
+WORLD = {"aiohttp", "asyncio", "os", "random", "socket", "subprocess", "threading", "time"}
+
+
+def imported(path: Path) -> set[str]:
+    """The modules that a file imports, by their first names."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module.split(".")[0])
+    return found
+
+
+@pytest.mark.parametrize("name", DECISIONS)
+def test_decisions_know_no_clock_no_socket_and_no_chance(name: str) -> None:
+    assert not imported(ASSETS / "lane" / f"{name}.py") & WORLD
+
+
+def test_lane_runs_on_the_boxs_python_with_aiohttp_and_the_relay_alone() -> None:
+    files = sorted((ASSETS / "lane").glob("*.py"))
+    command = ["vermin", "-t=3.9-", "--eval-annotations", "--violations", "--no-tips", *map(str, files)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    for path in files:
+        assert imported(path) <= {"lane", "relay", "names", "aiohttp"} | sys.stdlib_module_names, path.name
+
+
+def test_every_metric_of_the_lanes_has_one_name_and_one_home() -> None:
+    told = (ASSETS / "lane" / "metrics.py").read_text()
+    for name in (name for name in vars(names) if name.startswith("LANE_")):
+        assert f"names.{name}" in told, name
+
+
+def test_an_unknown_word_of_the_configuration_is_named() -> None:
+    with pytest.raises(TypeError, match="unknown"):
+        load('{"unknown": 1}')
+
+
+@on_loop
+async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_once_its_callers_are_answered(
+    tmp_path: Path,
+) -> None:
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    told.bind(str(tmp_path / "notify"))
+    told.setblocking(False)
+    loop = asyncio.get_running_loop()
+    async with Target(answers(every=0.2)) as engine:
+        port = free_port()
+        config = {"engine_url": engine.url, "engine": LLAMA_CPP, "model": MODEL, "context_length": 2048}
+        environment = {
+            **os.environ,
+            ENVIRONMENT: json.dumps({**config, "port": port, "admin_port": free_port()}),
+            "PYTHONPATH": f"{ASSETS}:{ASSETS / 'bootstrap'}",
+            "NOTIFY_SOCKET": str(tmp_path / "notify"),
+            "WATCHDOG_USEC": "200000",
+        }
+        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "lane", env=environment, cwd=ASSETS)
+        said = []
+        while said.count(b"WATCHDOG=1") < 3 or b"READY=1" not in said:
+            said.append(await loop.sock_recv(told, 100))
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        body = json.dumps({"model": MODEL, "messages": HELLO, "stream": True}).encode()
+        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        writer.write(head.encode() + body)
+        await reader.readuntil(b"data: ")
+        process.send_signal(signal.SIGTERM)
+        while b"STOPPING=1" not in said:
+            said.append(await loop.sock_recv(told, 100))
+        assert b"[DONE]" in await reader.readuntil(b"[DONE]")
+        writer.close()
+        assert await process.wait() == 0
+    told.close()

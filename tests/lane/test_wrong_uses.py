@@ -1,0 +1,181 @@
+"""Wrong uses of a lane, one table: who is refused before the engine hears of it, and what is pinned on the way."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from lane import asked
+from lane.config import LLAMA_CPP, OLLAMA, Config
+from relay import lane_headers
+from tests.gateway.targets import Target, answers
+from tests.lane.running import HELLO, MODEL, on_loop, serving
+
+CHAT, GENERATE = "/v1/chat/completions", "/api/generate"
+PLAIN = {"model": MODEL, "messages": HELLO}
+PROMPT = {"model": MODEL, "prompt": "Hello"}
+DEEP = b'{"model":"tiny","messages":' + b"[" * 100_000
+
+# what, method, path, body, status, a word of the answer
+REFUSED: tuple[tuple[str, str, str, Any, int, str], ...] = (
+    ("pulling a model", "POST", "/api/pull", {"model": "evil"}, 404, "not served"),
+    ("creating one", "POST", "/api/create", {"model": MODEL, "from": MODEL}, 404, "not served"),
+    ("deleting one", "DELETE", "/api/delete", {"model": MODEL}, 404, "not served"),
+    ("copying one", "POST", "/api/copy", {"source": MODEL, "destination": "x"}, 404, "not served"),
+    ("pushing one", "POST", "/api/push", {"model": MODEL}, 404, "not served"),
+    ("writing a blob", "POST", "/api/blobs/sha256:00", {}, 404, "not served"),
+    ("reading the Modelfile", "POST", "/api/show", {"model": MODEL}, 404, "not served"),
+    ("a path in capitals", "POST", "/API/PULL", {"model": "evil"}, 404, "not served"),
+    ("a path around", "POST", "/v1/../api/pull", {"model": "evil"}, 404, "not served"),
+    ("a path in percents", "POST", "/api/%70ull", {"model": "evil"}, 404, "not served"),
+    ("another method", "PUT", CHAT, PLAIN, 404, "not served"),
+    ("the line from outside", "GET", "/line", None, 404, "not served"),
+    ("a drain from outside", "POST", "/drain", {"seconds": 0}, 404, "not served"),
+    ("metrics from outside", "GET", "/metrics", None, 404, "not served"),
+    ("llama.cpp's slots", "POST", "/slots/0?action=erase", {}, 404, "not served"),
+    ("another model", "POST", CHAT, {**PLAIN, "model": "other"}, 404, "there is tiny"),
+    ("no model", "POST", CHAT, {"messages": HELLO}, 404, "there is tiny"),
+    ("a model that is a list", "POST", CHAT, {**PLAIN, "model": [MODEL]}, 404, "there is tiny"),
+    ("no JSON", "POST", CHAT, b"{", 400, "not valid JSON"),
+    ("nested without end", "POST", CHAT, DEEP, 400, "not valid JSON"),
+    ("a list", "POST", CHAT, b"[]", 400, "JSON object"),
+    ("not UTF-8", "POST", CHAT, b'{"model": "\xff"}', 400, "not valid JSON"),
+    ("no messages", "POST", CHAT, {"model": MODEL}, 400, "`messages`"),
+    ("messages of text", "POST", CHAT, {**PLAIN, "messages": ["hello"]}, 400, "`messages`"),
+    ("an empty prompt, which is a load", "POST", GENERATE, {"model": MODEL}, 400, "a load"),
+    ("an unload", "POST", GENERATE, {"model": MODEL, "prompt": "", "keep_alive": 0}, 400, "a load"),
+    ("a limit of nothing", "POST", CHAT, {**PLAIN, "max_tokens": 0}, 400, "1 to 2048"),
+    ("a limit of text", "POST", CHAT, {**PLAIN, "max_tokens": "many"}, 400, "1 to 2048"),
+    ("a limit of true", "POST", CHAT, {**PLAIN, "max_completion_tokens": True}, 400, "1 to 2048"),
+    ("a limit of half a token", "POST", GENERATE, {**PROMPT, "options": {"num_predict": 1.5}}, 400, "num_predict"),
+    ("options of text", "POST", GENERATE, {**PROMPT, "options": "num_ctx=1"}, 400, "`options`"),
+    ("a hundred answers", "POST", CHAT, {**PLAIN, "n": 100}, 400, "`n`"),
+    ("streaming a maybe", "POST", CHAT, {**PLAIN, "stream": "yes"}, 400, "`stream`"),
+    ("a body of 2 MB", "POST", CHAT, {**PLAIN, "pad": "x" * (2 << 20)}, 413, ""),
+)
+
+# what is asked, what the engine sees of it
+PINNED: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
+    ("an absurd limit", CHAT, {**PLAIN, "max_tokens": 10**9}, {"max_tokens": 2048}),
+    ("no limit", CHAT, PLAIN, {"max_tokens": 1024}),
+    ("the newer name of the limit", CHAT, {**PLAIN, "max_completion_tokens": 7}, {"max_tokens": 7}),
+    ("no end", GENERATE, {**PROMPT, "options": {"num_predict": -1}}, {"options": {"num_predict": 2048}}),
+    ("llama.cpp's own name of it", CHAT, {**PLAIN, "n_predict": -1}, {"n_predict": None}),
+    ("a keep_alive", GENERATE, {**PROMPT, "keep_alive": 0}, {"keep_alive": None}),
+    (
+        "another context and fewer layers on the GPU",
+        GENERATE,
+        {**PROMPT, "options": {"num_ctx": 131072, "num_gpu": 0, "num_batch": 1, "temperature": 0.5}},
+        {"options": {"temperature": 0.5, "num_predict": 1024}},
+    ),
+    (
+        "a slot, an adapter, a cache",
+        CHAT,
+        {**PLAIN, "id_slot": 3, "lora": []},
+        {"id_slot": None},
+    ),
+    ("options in the other family", CHAT, {**PLAIN, "options": {"num_ctx": 1}, "keep_alive": -1}, {"options": None}),
+    ("the model by its tag", GENERATE, {**PROMPT, "model": f"{MODEL}:latest"}, {"model": MODEL}),
+)
+
+
+def test_the_table_has_at_least_25_uses() -> None:
+    assert len(REFUSED) + len(PINNED) + len(HEADERS) >= 25
+
+
+@on_loop
+async def test_what_is_refused_reaches_no_engine() -> None:
+    async with Target(answers()) as engine:
+        async with serving(engine.url, engine=OLLAMA, exact=False, body_bytes=1 << 20) as caller:
+            for what, method, path, body, status, word in REFUSED:
+                raw = body if isinstance(body, bytes) else json.dumps(body).encode() if body is not None else None
+                # by hand, or a client would tidy the path
+                reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+                length = f"Content-Length: {len(raw or b'')}\r\n"
+                writer.write(f"{method} {path} HTTP/1.1\r\nHost: x\r\n{length}Connection: close\r\n\r\n".encode())
+                writer.write(raw or b"")
+                answer = (await reader.read()).decode()
+                writer.close()
+                assert answer.startswith(f"HTTP/1.1 {status} "), (what, answer)
+                assert word in answer, (what, answer)
+            assert engine.asked == []
+            assert caller.lane.line.counts["refused"] == len(REFUSED)
+            assert caller.lane.streams == 0
+
+
+@on_loop
+async def test_what_would_reshape_the_model_is_pinned() -> None:
+    for what, path, body, seen in PINNED:
+        found = asked.read(path, json.dumps(body).encode(), config()).body
+        for name, value in seen.items():
+            assert found.get(name) == value, what
+        assert set(found) <= asked.FIELDS[path] | {"model", "max_tokens", "options"}, what
+
+
+def config(**changes: Any) -> Config:
+    given = {"engine_url": "", "engine": OLLAMA, "model": MODEL, "context_length": 2048, "port": 0, "admin_port": 0}
+    return Config(**{**given, "gateway": True, **changes})
+
+
+HEADERS: tuple[tuple[str, dict[str, str], tuple[str, float]], ...] = (
+    ("a deadline in the past", {lane_headers.DEADLINE: "-5"}, ("interactive", 0)),
+    ("a deadline that is no number", {lane_headers.DEADLINE: "soon"}, ("interactive", 600)),
+    ("a deadline that is not a number", {lane_headers.DEADLINE: "nan"}, ("interactive", 600)),
+    ("a deadline of for ever", {lane_headers.DEADLINE: "inf"}, ("interactive", 1800)),
+    ("a deadline of minus for ever", {lane_headers.DEADLINE: "-inf"}, ("interactive", 0)),
+    ("a class above all", {lane_headers.CLASS: "root"}, ("background", 600)),
+    ("a class in capitals", {lane_headers.CLASS: "INTERACTIVE"}, ("background", 600)),
+)
+
+
+@pytest.mark.parametrize(("what", "headers", "expected"), HEADERS, ids=[row[0] for row in HEADERS])
+def test_headers_that_a_gateway_would_not_send_raise_nothing(
+    what: str, headers: dict[str, str], expected: tuple[str, float]
+) -> None:
+    found = asked.terms(headers, config())
+    assert (found.kind, found.deadline_seconds) == expected
+    forged = asked.terms(headers, config(gateway=False))
+    assert (forged.caller, forged.kind, forged.deadline_seconds) == ("", "interactive", 600)
+
+
+def test_a_callers_name_without_end_is_cut() -> None:
+    assert len(asked.terms({lane_headers.CALLER: "x" * 10_000}, config()).caller) == 128
+
+
+@on_loop
+async def test_a_body_that_comes_a_byte_at_a_time_is_given_up_and_holds_nobody_up() -> None:
+    async with Target(answers()) as engine, serving(engine.url, exact=False, body_seconds=0.3) as caller:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        assert (await caller.chat()).status == 200
+        assert b" 408 " in await reader.readline()
+        writer.close()
+        assert len(engine.asked) == 1
+
+
+@on_loop
+async def test_llama_cpps_server_is_asked_of_its_own_family_alone() -> None:
+    async with Target(answers()) as engine, serving(engine.url, engine=LLAMA_CPP, exact=False) as caller:
+        answer = await caller.post(GENERATE, **PROMPT)
+        assert answer.status == 404
+        assert engine.asked == []
+
+
+@on_loop
+async def test_an_id_that_two_requests_share_names_one_alone() -> None:
+    async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False, gateway=True) as caller:
+        same = {lane_headers.REQUEST: "same-id-for-both"}
+        first, second = await asyncio.gather(caller.chat(same, stream=True), caller.chat(same, stream=True))
+        assert first.status == second.status == 200
+        assert caller.lane.line.counts["answered"] == 2
+
+
+@on_loop
+async def test_administration_refuses_what_is_no_time() -> None:
+    async with Target(answers()) as engine, serving(engine.url, exact=False) as caller:
+        for seconds in ("soon", -1, 1e9, None, [1]):
+            status, told = await caller.inside("POST", "/drain", {"seconds": seconds})
+            assert status == 400
+            assert "seconds" in told["error"]
+        assert caller.lane.line.leaves_at is None
