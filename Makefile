@@ -98,6 +98,7 @@ lint: $(DEV) ## format, lint, types
 	mypy app.py fleet lambdas stacks
 	cd assets/bootstrap && mypy --config-file ../../pyproject.toml --cache-dir ../../.mypy_cache/box .
 	cd assets && MYPYPATH=..:. mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache/gateway -p gateway -p relay
+	cd assets && MYPYPATH=bootstrap:. mypy --config-file ../pyproject.toml --cache-dir ../.mypy_cache/lane -p lane
 	actionlint
 	python -m tests.lint_shell
 
@@ -141,6 +142,9 @@ bench-walk: $(DEV) ## seconds of every line of a newcomer's path: clone, demo, e
 
 bench-gateway: $(DEV) ## what the gateway adds to a direct call, beside LiteLLM's proxy; 1,000 streams; 1,000 callers who leave
 	@python -m tests.gateway.bench
+
+bench-lane: $(DEV) ## the lane: added latency, memory, estimates, 10^5 steps, 200 notices, slices on a real engine (10 min)
+	@python -m tests.lane.bench
 
 bench-receipts: $(DEV) ## 1,000 drawn lives, each exported, replayed and held against itself
 	@python -m tests.drills.lives

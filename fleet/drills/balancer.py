@@ -88,15 +88,12 @@ class NoHealthyTargetAlarm:
     def dark_minutes(self, start: float, end: float) -> int:
         """Whole minutes that saw no healthy target: the metric of a minute is the most that it saw."""
         spells = [*self._spells, *([(self._up_since, end)] if self._down_since is None else [])]
-        lit, after = 0, int(start // 60)  # every minute up to there is counted
+        minutes = range(int(start // 60), int(end // 60))
+        lit: set[int] = set()
         for since, until in spells:
             if until > start:
-                first, last = (
-                    max(int(max(since, start) // 60), after),
-                    min(int(min(until, end) // 60) + 1, int(end // 60)),
-                )
-                lit, after = lit + max(last - first, 0), max(after, last)
-        return int(end // 60) - int(start // 60) - lit
+                lit.update(range(int(max(since, start) // 60), int(min(until, end) // 60) + 1))
+        return sum(minute not in lit for minute in minutes)
 
     def follow(self, healthy: int) -> None:
         """The number of healthy targets has changed."""

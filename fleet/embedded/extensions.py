@@ -17,7 +17,6 @@ MODULES = (
     "events",
     "capacity",
     "operator",
-    "tasks",
 )
 
 

@@ -54,6 +54,7 @@ NOT_MADE = {
     "bench-changes": "a measure",
     "bench-drills": "a measure",
     "bench-gateway": "a measure",
+    "bench-lane": "a measure",
     "bench-policy": "a measure of an hour",
     "bench-receipts": "a measure",
     "bench-watchdog": "a measure",
