@@ -5,4 +5,5 @@ REQUEST = "x-request-id"
 CLASS, CALLER, DEADLINE = "x-lane-class", "x-lane-caller", "x-lane-deadline-seconds"
 # What a lane says in a busy answer.
 BOX, WAIT = "x-lane-box", "x-lane-wait-seconds"
+SLICES = "x-lane-slices"  # in an answer that was sliced at a temperature
 INTERACTIVE, BACKGROUND = "interactive", "background"

@@ -80,9 +80,14 @@ class Parser:
             self._kind = value.decode("utf-8", "replace")
 
 
+def dumps(value: Any) -> bytes:
+    """One line of JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
 def event(data: Any, kind: str = "") -> bytes:
     """One event with `data` as one line of JSON (bytes go as they are)."""
-    payload = data if isinstance(data, bytes) else json.dumps(data, separators=(",", ":")).encode()
+    payload = data if isinstance(data, bytes) else dumps(data)
     head = b"event: " + kind.encode() + b"\n" if kind else b""
     return head + b"data: " + payload + b"\n\n"
 
