@@ -5,6 +5,8 @@ Ranges `(low, high)` in seconds are drawn uniformly from a seeded stream of thei
 
 from dataclasses import dataclass, field
 
+from fleet import boot_length
+
 Range = tuple[float, float]
 
 
@@ -12,9 +14,8 @@ Range = tuple[float, float]
 class Boots:
     """Launch to serving. A recorded boot is taken first, in order of launches; `None` in it draws as usual."""
 
-    # 27 warm boots: 15 to 90 s to the kernel, then 229 to 355 s with a median of 267 (triangular: low, high, mode).
-    launch_to_kernel: tuple[float, float, float] = (15, 90, 15)
-    kernel_to_serving: tuple[float, float, float] = (229, 355, 232)
+    launch_to_kernel: boot_length.Spread = boot_length.LAUNCH_TO_KERNEL
+    kernel_to_serving: boot_length.Spread = boot_length.KERNEL_TO_SERVING
     recorded_kernel_to_serving: tuple[float | None, ...] = ()
     factor: float = 1.0  # 2.0: boots twice as slow
     stuck_share: float = 0.0  # boots that never end: the hook's heartbeat ends them
@@ -24,8 +25,8 @@ class Boots:
     dies_after: float = 30.0  # kernel to that
     cancelled_share: float = 0.0  # launches that got their box, which ends at once with a client error
     cancelled_with: str = "Client.InternalError"  # the state reason: here, no grant on the disk's key
-    cold_first: bool = False  # the first boot builds the model store: 941 s measured
-    cold_kernel_to_serving: float = 941.0
+    cold_first: bool = False  # the first boot builds the model store
+    cold_kernel_to_serving: float = boot_length.COLD_KERNEL_TO_SERVING
 
 
 @dataclass(frozen=True, kw_only=True)

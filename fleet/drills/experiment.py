@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
 from fleet.drills import drill, policies
-from fleet.drills.behaviour import Behaviour
+from fleet.drills.behaviour import Behaviour, Boots
 from fleet.drills.drill import Drill, Result
 from fleet.drills.scene import Scene
 from fleet.events import Event
@@ -26,6 +26,7 @@ class Twist:
     """What an operator turns in the simulated cloud."""
 
     boots_factor: float = 1.0
+    kernel_to_serving_seconds: float | None = None  # of every warm boot; None: as measured
     events_lost_share: float = 0.0
     warned_share: float | None = None  # of losses that a recommendation announces minutes ahead; None: as assumed
     scores_wrong_share: float | None = None
@@ -40,11 +41,17 @@ class Twist:
             scores=replace(
                 behaviour.scores, wrong_share=wrong if self.scores_wrong_share is None else self.scores_wrong_share
             ),
-            boots=replace(behaviour.boots, factor=self.boots_factor),
+            boots=self._boots(behaviour.boots),
             events=replace(behaviour.events, lost_share=self.events_lost_share),
             spot_vcpu_quota=self.spot_vcpu_quota,
             on_demand_vcpu_quota=self.on_demand_vcpu_quota,
         )
+
+    def _boots(self, boots: Boots) -> Boots:
+        seconds = self.kernel_to_serving_seconds
+        if seconds is not None:
+            boots = replace(boots, kernel_to_serving=(seconds, seconds, seconds))
+        return replace(boots, factor=self.boots_factor)
 
 
 @dataclass(frozen=True)
