@@ -65,12 +65,12 @@ def measure() -> dict[str, Any]:
     return {"rounds": ROUNDS, "megabytes": MEGABYTES, "runs": runs, "sha256": measure_sha256()}
 
 
-def write_source(folder: Path) -> list[str]:
+def write_source(folder: Path, files: int = FILES, size: int = FILE_BYTES) -> list[str]:
     """The files under the names that blobs have; returns their digests."""
     folder.mkdir(parents=True)
-    block = os.urandom(FILE_BYTES // 64)
+    block = os.urandom(size // 64)
     digests = []
-    for number in range(FILES):
+    for number in range(files):
         data = b"".join(block[number * 97 + turn :] + block[: number * 97 + turn] for turn in range(64))
         digests.append(hashlib.sha256(data).hexdigest())
         (folder / f"sha256-{digests[-1]}").write_bytes(data)
@@ -115,7 +115,12 @@ def url(server: str, digest: str) -> str:
 
 def aws(verb: str, server: str) -> list[str]:
     """The peer, as far as its verb."""
-    return ["/usr/bin/aws", "--endpoint-url", endpoint(server), "s3", verb, "--only-show-errors"]
+    return ["/usr/bin/aws", "--endpoint-url", endpoint(server), "s3", verb, *["--only-show-errors"] * (verb == "cp")]
+
+
+def listing() -> list[str]:
+    """What succeeds once every file is there."""
+    return [*aws("ls", SEAWEED), f"s3://{BUCKET}/blobs/"]
 
 
 def fill(folder: Path, environment: dict[str, str]) -> None:
