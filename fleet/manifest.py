@@ -8,6 +8,7 @@ releases it, agree on it here. Python 3.9 and its standard library, because the 
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Any
 
 MODEL_LAYER = "application/vnd.ollama.image.model"
 
@@ -23,10 +24,15 @@ def digest(manifest: bytes) -> str:
     return hashlib.sha256(manifest).hexdigest()
 
 
+def is_model(layer: Mapping[str, Any]) -> bool:
+    """Whether a layer is the model itself."""
+    return bool(layer["mediaType"] == MODEL_LAYER)
+
+
 def model_problem(manifest: bytes, sha256: str) -> str:
     """Why this is no manifest of one model, of this digest where one is given; empty where it is."""
     try:
-        models = [layer["digest"] for layer in json.loads(manifest)["layers"] if layer["mediaType"] == MODEL_LAYER]
+        models = [layer["digest"] for layer in json.loads(manifest)["layers"] if is_model(layer)]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         return f"no manifest: {type(error).__name__} {error}"
     if len(models) != 1:

@@ -131,6 +131,7 @@ DIMENSION_FLEET = "Fleet"
 DIMENSION_STAGE = "Stage"
 METRIC_BOOT_STAGE_SECONDS = "BootStageSeconds"  # dimensions Fleet, Stage; stage "total" is kernel to serving
 STAGE_TOTAL = "total"
+METRIC_BOOT_STREAMED = "BootStreamed"  # of a warm boot: 1 the engine loaded the model while it arrived, 0 after that
 METRIC_BOOT_FAILED = "BootFailed"
 METRIC_REPLACEMENT_READY_SECONDS = "ReplacementReadySeconds"  # launch to serving
 METRIC_NOTICE_TO_DRAINING_SECONDS = "NoticeToDrainingSeconds"

@@ -22,6 +22,7 @@ import graph
 import names
 import paths
 import sight
+import streamed
 import systemctl
 import telemetry
 import warm
@@ -33,6 +34,7 @@ from imds import Identity, Imds, identity
 from log import say, uptime
 from s3 import Bucket
 from stages import STAGES, budget
+from stream_state import DOWNLOADED, STREAMED
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_BEFORE_KERNEL_SECONDS = 300.0  # launch to kernel takes 15 to 90 s; more is a wall clock that is off
@@ -50,6 +52,8 @@ class Boot:
         self._warm = True
         self._cache_damaged = False
         self._imported = b""  # a cold boot's manifest
+        self._model: Optional[Item] = None
+        self._streamed: Optional[streamed.Streamed] = None
         self._tagging = threading.Lock()
         self._runs: list[graph.Run] = []
         self._told = 0  # of these runs, in metrics
@@ -98,15 +102,49 @@ class Boot:
         return {}
 
     def restore(self) -> Detail:
+        """All that the engine needs to load; where it can load while the model arrives, all but the model."""
         found = self._found()
-        if found.warm:
-            try:
-                return {"bytes": cache.restore(self._box, self._bucket, found)}
-            except DamagedError as error:
-                say(f"the cache is damaged, booting cold: {error}")
-                self._cache_damaged = True
-                self._turn(warm=False)
-        return {"bytes": cache.fetch_sources(self._box, self._bucket, found), "boot": names.BOOT_COLD}
+        if not found.warm:
+            return self._sources()
+        try:
+            self._model = cache.model(self._box, found)
+            self._streamed = streamed.begin(self._box, self._bucket, self._model)
+            cache.restore(self._box, self._bucket, found, self._model)
+            return {"how": STREAMED}
+        except (streamed.StreamError, DamagedError) as error:
+            return self._downloaded(error)
+
+    def load(self) -> Detail:
+        """Streamed: the engine loads the model while it arrives; what it was given must have the right digest."""
+        if not self._streamed:
+            return None
+        try:
+            return {"bytes": self._streamed.load(self._box, budget("warm")), "how": STREAMED}
+        except (streamed.StreamError, DamagedError) as error:
+            systemctl.stop(engine.UNIT)  # it may hang in a read, or hold what is not the model
+            detail = self._downloaded(error)
+            engine.start(self._box, budget("serve"))
+            return detail
+
+    def _downloaded(self, error: Exception) -> Detail:
+        """The model is fetched before it is loaded; what it is made from where the store holds it damaged."""
+        found, self._streamed = self._found(), None
+        say(f"WARNING the model does not load while it arrives: {error}")
+        if self._model:
+            streamed.end(self._model)
+        try:
+            if isinstance(error, DamagedError):
+                raise error
+            count = cache.restore(self._box, self._bucket, found)
+            return {"bytes": count, "how": DOWNLOADED, "why": str(error)}
+        except DamagedError as damage:
+            say(f"the cache is damaged, booting cold: {damage}")
+            self._cache_damaged = True
+            self._turn(warm=False)
+            return self._sources()
+
+    def _sources(self) -> Detail:
+        return {"bytes": cache.fetch_sources(self._box, self._bucket, self._found()), "boot": names.BOOT_COLD}
 
     def import_(self) -> Detail:
         if self._warm:
@@ -174,6 +212,9 @@ class Boot:
                 ready = run.ended + self._before_kernel
                 data.append(telemetry.metric(self._box, name, run.ended, stage=names.STAGE_TOTAL))
                 data.append(telemetry.metric(self._box, names.METRIC_REPLACEMENT_READY_SECONDS, ready))
+                if self._warm:
+                    how = int(self._streamed is not None)
+                    data.append(telemetry.metric(self._box, names.METRIC_BOOT_STREAMED, how, "None"))
         return data
 
     def _found(self) -> cache.Plan:

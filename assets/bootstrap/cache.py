@@ -14,6 +14,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Optional
 
 import engine
 import manifest
@@ -88,10 +89,19 @@ def blobs(raw: bytes) -> list[Item]:
     return items
 
 
-def restore(box: Box, bucket: Bucket, found: Plan) -> int:
-    """Fetch the blobs, then put the manifest in place; returns the bytes. Raises DamagedError, StoreError, OSError."""
+def model(box: Box, found: Plan) -> Item:
+    """The model's own blob, of all that a manifest names; raises DamagedError."""
     check(box, found, found.manifest)
-    items = blobs(found.manifest)
+    digest = next(layer["digest"] for layer in json.loads(found.manifest)["layers"] if manifest.is_model(layer))
+    return next(item for item in blobs(found.manifest) if f"sha256:{item.sha256}" == digest)
+
+
+def restore(box: Box, bucket: Bucket, found: Plan, served: Optional[Item] = None) -> int:
+    """Fetch the blobs, but the one that is `served` already, then put the manifest in place; returns the bytes. Raises
+    DamagedError, StoreError, OSError.
+    """
+    check(box, found, found.manifest)
+    items = [item for item in blobs(found.manifest) if item != served]
     if sum(item.size for item in items) > shutil.disk_usage(paths.MODELS).free:
         raise DamagedError("cache manifest: its blobs are larger than the disk")
     try:

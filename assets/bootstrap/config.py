@@ -64,6 +64,14 @@ class Box:
     # A GPU of which nobody can tell counts as busy for so long: 8000 tokens that are not streamed, at 15 a second, take
     # 533 s without a byte.
     gpu_unknown_seconds: float = 900.0
+    # Parts in which the model arrives: S3 lets every range wait for its first byte.
+    stream_part_bytes: int = 16 << 20
+    # Without a byte from the store, before the engine is told that its file cannot be read; half of a download's
+    # minute, since the download is what follows.
+    stream_stall_seconds: float = 30.0
+    # The model's copy on the disk, made beside the callers: a third of the network's baseline (312 MB/s), half of what
+    # the disk takes (219 MB/s, measured); 18 GB take three minutes.
+    stream_copy_bytes_per_second: float = 100e6
     # A load that a caller waits for took up to 128 s. An engine whose loads fail answers every caller with an error,
     # fast, for ever.
     unloaded_in_use_seconds: float = 150.0

@@ -13,6 +13,8 @@ COMPLETED = STATE / "completed"  # the launch hook is completed: leaving no long
 STORE = STATE / "store"  # a link to our folder on the instance store: empty after a reboot
 MODELS = STORE / "models"  # OLLAMA_MODELS
 ENGINE = STORE / "engine"
+STREAMED = STORE / "streamed"  # where the model's file is mounted while it arrives
+KEPT = STORE / "kept"  # its copy on the disk, until that is whole
 
 RUN = Path("/run/fleet")  # gone after a reboot
 GATE = RUN / "gate"  # the gate's state
@@ -20,6 +22,9 @@ NOTICE = RUN / "notice"  # the box was told to go: leaving is no failure
 WHY = RUN / "why"  # why the box leaves, for whoever carries it out
 TOLD = RUN / "told"  # the leaving box has told CloudWatch why, or has tried
 OPENED = RUN / "opened"  # the gate was opened by the boot: the agent keeps the engine from here on
+STREAM = RUN / "stream.json"  # what the model's file is, for its server
+TOLD_STREAM = RUN / "stream"  # what that server last told of it
+LOADED = RUN / "loaded"  # the engine holds the whole model: bytes that no digest vouches for are served to nobody
 LEAVING = RUN / "leaving"  # no way back: the gate refuses to open
 
 

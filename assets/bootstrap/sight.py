@@ -12,6 +12,7 @@ from typing import Optional
 import engine
 import gate
 import paths
+import stream_state
 import streams
 import warm
 import wedge
@@ -61,7 +62,9 @@ class Gpu:
 
 
 class Store:
-    """The instance store's device, whose reads the kernel counts: a load in progress, which no engine tells."""
+    """The instance store's device, whose reads the kernel counts, and the file that is served while it arrives: a load
+    in progress, which no engine tells.
+    """
 
     def __init__(self) -> None:
         self._at, self._bytes = time.monotonic(), 0
@@ -69,12 +72,15 @@ class Store:
     def reading(self, box: Box) -> bool:
         """Whether it was read since the last time, as fast as a load reads; False where nobody counts (a tmpfs)."""
         before_at, before = self._at, self._bytes
-        try:
-            counts = device_counters(paths.MODELS).read_text().split()
-        except OSError:
-            return False
-        self._at, self._bytes = time.monotonic(), int(counts[2]) * SECTOR_BYTES
+        self._at, self._bytes = time.monotonic(), self._counted()
         return self._bytes - before > box.load_bytes_per_second * (self._at - before_at)
+
+    def _counted(self) -> int:
+        served = int(stream_state.said().get("served", 0))
+        try:
+            return served + int(device_counters(paths.MODELS).read_text().split()[2]) * SECTOR_BYTES
+        except OSError:
+            return served
 
 
 def device_counters(path: Path) -> Path:

@@ -1,8 +1,8 @@
 """What the box tells about itself: BOOTSTAGE lines, metrics, its log in CloudWatch. Never on the way to serving.
 
-BOOTSTAGE stage=restore outcome=done start=48.10 end=148.92 seconds=100.82 bytes=18200000000 mb_per_s=180.5
+BOOTSTAGE stage=load outcome=done start=44.50 end=106.60 seconds=62.10 bytes=18200000000 how=streamed mb_per_s=293.1
 BOOTGRAPH gate 20.1 +0.1 | store 20.2 +1.0 | ...    every stage with its start and its length, in uptime seconds
-BOOTPATH gate > store > restore > import > warm > open > healthy > complete = 231.2 s of 233.0 s
+BOOTPATH gate > store > engine > serve > load > import > warm > open > healthy > complete = 108.7 s of 108.9 s
 """
 
 import json

@@ -19,7 +19,8 @@ from lambdas.watchdog.world import World
 
 DECISIONS_SINCE_HOURS = 6  # twelve scans
 DECISION_SCANS = 2  # asked first: the log is told oldest first, in pages that may be empty
-DECISION_PAGES = 3  # of both windows: with the other ten calls of a look, thirteen
+DECISION_PAGES = 3  # of both windows: with the other eleven calls of a look, fourteen
+BOOTS_SINCE_DAYS = 14  # a minute each: within the 15 days for which CloudWatch keeps those
 RUNAWAY_SINCE_SECONDS = 300  # told every minute while it runs, and CloudWatch takes a minute or two
 
 
@@ -73,6 +74,7 @@ class View:
     decisions_complete: bool  # whether the log was read to its end
     spot_usd: dict[tuple[str, str], float]  # by pool and zone, USD per hour, now
     runaway_seconds: float | None  # how long a generation has run that does not end; None where there is none
+    streamed: bool | None = None  # whether the last warm boot loaded the model while it arrived; None where none told
 
 
 def look(settings: Settings, aws: Aws) -> View:
@@ -80,7 +82,7 @@ def look(settings: Settings, aws: Aws) -> View:
     fleet = settings.fleet_name
     function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
     cloud = OperatorCloud(settings, aws, function)
-    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices, runaway = aws.together(
+    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices, told = aws.together(
         cloud.parameters,
         cloud.group,
         cloud.alarm,
@@ -89,7 +91,7 @@ def look(settings: Settings, aws: Aws) -> View:
         cloud.refreshes,
         functools.partial(last_decisions, aws, settings),
         functools.partial(spot_prices, aws, settings),
-        functools.partial(runaway_seconds, aws, fleet),
+        functools.partial(told_by_boxes, aws, fleet),
     )
     ids = tuple(box.id for box in group.boxes)
     world = World(
@@ -105,7 +107,7 @@ def look(settings: Settings, aws: Aws) -> View:
         state, problem = loads(text), ""
     except StateError as error:
         state, problem = None, str(error)
-    return View(world, state, problem, decided, complete, prices, runaway)
+    return View(world, state, problem, decided, complete, prices, *told)
 
 
 def target_group(aws: Aws, fleet: str) -> str:
@@ -193,18 +195,29 @@ def spot_prices(aws: Aws, settings: Settings) -> dict[tuple[str, str], float]:
     return {(line["InstanceType"], line["AvailabilityZone"]): float(line["SpotPrice"]) for line in history}
 
 
-def runaway_seconds(aws: Aws, fleet: str) -> float | None:
-    """The age of a generation that does not end, as a box told it last; None where none did lately."""
+def told_by_boxes(aws: Aws, fleet: str) -> tuple[float | None, bool | None]:
+    """The age of a generation that does not end, as a box told it in the last minutes; and whether the last warm boot
+    loaded the model while it arrived (of several in one hour: all of them). None where none told.
+    """
     now = datetime.now(UTC)
     found = aws.call(
         "cloudwatch",
-        "GetMetricStatistics",
-        Namespace=names.METRIC_NAMESPACE,
-        MetricName=names.METRIC_RUNAWAY_GENERATION_SECONDS,
-        Dimensions=[{"Name": names.DIMENSION_FLEET, "Value": fleet}],
-        StartTime=now - timedelta(seconds=RUNAWAY_SINCE_SECONDS),
+        "GetMetricData",
+        MetricDataQueries=[
+            _query("runaway", names.METRIC_RUNAWAY_GENERATION_SECONDS, fleet, 60, "Maximum"),
+            _query("streamed", names.METRIC_BOOT_STREAMED, fleet, 3600, "Minimum"),
+        ],
+        StartTime=now - timedelta(days=BOOTS_SINCE_DAYS),
         EndTime=now,
-        Period=60,
-        Statistics=["Maximum"],
-    )["Datapoints"]
-    return max(found, key=lambda point: point["Timestamp"])["Maximum"] if found else None
+    )["MetricDataResults"]
+    told = {each["Id"]: sorted(zip(each["Timestamps"], each["Values"], strict=True)) for each in found}
+    recent = now - timedelta(seconds=RUNAWAY_SINCE_SECONDS)
+    running = [value for at, value in told.get("runaway", []) if at.replace(tzinfo=UTC) >= recent]
+    boots = [value > 0 for _, value in told.get("streamed", [])]
+    return (running or [None])[-1], (boots or [None])[-1]
+
+
+def _query(name: str, metric: str, fleet: str, period: int, statistic: str) -> dict[str, Any]:
+    dimensions = [{"Name": names.DIMENSION_FLEET, "Value": fleet}]
+    asked = {"Namespace": names.METRIC_NAMESPACE, "MetricName": metric, "Dimensions": dimensions}
+    return {"Id": name, "MetricStat": {"Metric": asked, "Period": period, "Stat": statistic}}

@@ -136,6 +136,18 @@ def _registration_overlaps(e: Evidence) -> tuple[bool | None, str]:
     return healthy - opened < HELD_SECONDS, f"healthy {healthy - opened:.0f} s after the gate was open"
 
 
+def _streamed(name: str) -> Probe:
+    """Whether a stage's newest line says that the model loads while it arrives."""
+
+    def probe(e: Evidence) -> tuple[bool | None, str]:
+        fields = e.stage(name) or {}
+        if "how" not in fields:
+            return None, f"no warm boot's stage {name} in the log"
+        return fields["how"] == "streamed", f"stage {name}: {fields['how']} {fields.get('why', '')}".rstrip()
+
+    return probe
+
+
 def _stage(name: str, field: str) -> Probe:
     """What one field of one stage's newest line says: a figure, not a yes or no."""
 
@@ -179,7 +191,9 @@ PROBES: Mapping[str, Probe] = {
     "registration-overlaps": _registration_overlaps,
     "image-mounts-store": _stage("store", "outcome"),
     "store-write-rate": _stage("restore", "mb_per_s"),
-    "burst-lasts": _stage("restore", "mb_per_s"),
+    "burst-lasts": _stage("load", "mb_per_s"),
+    "fuse-module": _streamed("restore"),
+    "mounts-reach-units": _streamed("load"),
     "store-read-rate": _stage("warm", "end"),
     "group-events": _group_events,
     "new-account-concurrency": _concurrency,

@@ -57,6 +57,9 @@ def status(found: Status) -> Group:
     facts.add_row(
         "alarm", found.alarm + (f" for {_span(found.alarm_seconds)}" if found.alarm_seconds is not None else "")
     )
+    if found.last_warm_boot:
+        slower = ", which takes a minute longer: docs/box.md" if found.last_warm_boot == "downloaded" else ""
+        facts.add_row("last warm boot", f"the model was {found.last_warm_boot}{slower}")
     facts.add_row("failovers", f"{found.failovers_counted} in {found.valve_window_hours} h that the valve counts")
     facts.add_row("cost", f"${found.usd_per_day:.2f} a day now, ${found.usd_per_day_on_demand:.2f} all on-demand")
     boxes = _plain_table("box", "kind", "pool", "zone", "age", "state", "target", "boot", "$/h")

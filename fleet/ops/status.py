@@ -68,6 +68,7 @@ class Status:
     valve_window_hours: int
     decisions: tuple[dict[str, Any], ...]
     decisions_complete: bool  # else newer ones may be missing
+    last_warm_boot: str  # streamed, or downloaded: it loaded the model only once it was there; "" where none told
     usd_per_day: float
     usd_per_day_on_demand: float
     problems: tuple[str, ...]
@@ -99,6 +100,7 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         valve_window_hours=settings.watchdog.valve_window_seconds // 3600,
         decisions=tuple(_line(decided) for decided in view.decisions[-SHOWN_DECISIONS:]),
         decisions_complete=view.decisions_complete,
+        last_warm_boot={None: "", True: "streamed", False: "downloaded"}[view.streamed],
         usd_per_day=round(sum(box.usd_per_hour or 0 for box in boxes) * HOURS_PER_DAY, 2),
         usd_per_day_on_demand=round(_all_on_demand(desired, settings), 2),
         problems=(),

@@ -124,13 +124,13 @@ class Metadata:
 
 @dataclass
 class Fault:
-    """What the next `times` requests for which `when(method, path)` holds suffer: "503", or "cut" amid the body.
+    """What the next `times` requests for which `when(method, path)` holds suffer: "403", "503", or "cut" amid the body.
 
-    At a barrier a request waits for the others that are expected there, before it goes on.
+    At a barrier a request waits for the others that are expected there, at an event until it is set, then it goes on.
     """
 
     when: Callable[[str, str], bool]
-    effect: str | threading.Barrier
+    effect: str | threading.Barrier | threading.Event
     times: int
 
 
@@ -143,7 +143,7 @@ class Front:
     requests: list[tuple[float, str, str, dict[str, str]]] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def _effect(self, method: str, path: str) -> str | threading.Barrier:
+    def _effect(self, method: str, path: str) -> str | threading.Barrier | threading.Event:
         with self._lock:
             for fault in self.faults:
                 if fault.times and fault.when(method, path):
@@ -163,11 +163,11 @@ class Front:
                 front.requests.append((time.monotonic(), self.command, self.path, dict(self.headers)))
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 effect = front._effect(self.command, self.path)
-                if effect == "503":
-                    self.send_response(503, "Slow Down")
+                if effect in ("403", "503"):
+                    self.send_response(int(effect), "Slow Down" if effect == "503" else "Forbidden")
                     self.send_header("Content-Length", "0")
                     return self.end_headers()
-                if isinstance(effect, threading.Barrier):
+                if not isinstance(effect, str):
                     effect.wait()
                 connection = http.client.HTTPConnection(host, int(port))
                 headers = {name: value for name, value in self.headers.items() if name.lower() != "host"}

@@ -79,7 +79,8 @@ def test_damaged_blob_in_the_cache_turns_the_boot_cold_and_is_replaced(make: Mak
     box.boot()
     box.wait_for("BOOTPATH")
     assert "the cache is damaged, booting cold" in box.log()
-    assert stage(box, "restore")["boot"] == "cold"
+    found = "restore" if shorter else "load"  # a byte shows in the digest of what was loaded
+    assert stage(box, found)["boot"] == "cold"
     world.wait(lambda: box.tag() == names.BOOT_COLD, story=box.journal)
     assert box.cache_is_whole()
 

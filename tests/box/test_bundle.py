@@ -9,6 +9,7 @@ from pathlib import Path
 
 import disk
 import engine
+import fuse
 import pytest
 
 from fleet import box_config, names
@@ -17,6 +18,8 @@ from tests.box import world
 UNITS = sorted((box_config.BUNDLE / "units").glob("*.service"))
 # The boot mounts for everybody, and changes its user so that the engine's own client does not import as root.
 MOST_EXPOSED = {"fleet-agent.service": 4.0, "fleet-engine.service": 2.0, "fleet-boot.service": 5.2}
+MOST_EXPOSED["fleet-stream.service"] = 4.2
+UNITS_OF_A_LOAD = ("stream", "boot", "engine")
 
 
 def rendered() -> str:
@@ -144,6 +147,39 @@ def test_engine_may_write_the_model_store_alone_wherever_the_boot_puts_it() -> N
     assert words(unit, "ReadWritePaths") == {f"-{path}" for path in models}
     assert words(unit, "User") == {engine.USER}
     assert f" {engine.USER}\n" in rendered()
+
+
+# systemd.exec(5): each of these gives a unit a mount namespace of its own, which what it mounts does not leave.
+OWN_MOUNTS = ("Bind", "DynamicUser", "Exec", "Inaccessible", "MountFlags", "NoExec", "PrivateDevices", "PrivateMounts")
+OWN_MOUNTS += ("PrivateTmp", "ProcSubset", "ProtectControlGroups", "ProtectHome", "ProtectKernel", "ProtectProc")
+OWN_MOUNTS += ("ProtectSystem", "ReadOnly", "ReadWrite", "Root", "TemporaryFileSystem")
+COMMANDS = ("ExecStart",)  # begins like ExecPaths
+
+
+def keys(unit: Path) -> dict[str, str]:
+    """What a unit's file sets."""
+    lines = [line.partition("=") for line in unit.read_text().splitlines() if not line.startswith("#")]
+    return {name: value for name, separator, value in lines if separator and name not in COMMANDS}
+
+
+def test_models_file_can_be_mounted_by_the_units_as_they_stand_and_seen_by_the_engine() -> None:
+    """No stand-in applies all of it; without the device, every real box would download first."""
+    server, boot, engines = (keys(box_config.BUNDLE / "units" / f"fleet-{name}.service") for name in UNITS_OF_A_LOAD)
+    for unit in (server, boot):  # who mounts, and who takes a mount away
+        assert [key for key in unit if key.startswith(OWN_MOUNTS)] == []
+        assert "CAP_SYS_ADMIN" in unit["CapabilityBoundingSet"].split()
+        assert "@mount" in unit["SystemCallFilter"].split()
+    assert (server["DevicePolicy"], server["DeviceAllow"]) == ("closed", f"{fuse.DEVICE} rw")
+    assert not {"PrivateMounts", "MountFlags"} & engines.keys()  # else nothing that is mounted later reaches it
+
+
+def test_server_of_the_models_file_outlives_the_boot_and_is_killed_by_nobody_but_by_name() -> None:
+    server, boot, _ = (keys(box_config.BUNDLE / "units" / f"fleet-{name}.service") for name in UNITS_OF_A_LOAD)
+    bonds = {"BindsTo", "PartOf", "Requires", "Requisite", "StopPropagatedFrom", "Conflicts"}
+    assert not bonds & server.keys()
+    assert "fleet-stream" not in "".join(boot.values())
+    assert server["Restart"] == "on-failure"
+    assert float(server["TimeoutStopSec"]) <= 10  # who hangs in a read hangs so long
 
 
 @pytest.mark.parametrize(("unit", "most"), MOST_EXPOSED.items())

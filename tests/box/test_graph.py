@@ -17,7 +17,7 @@ import pytest
 import stages
 import telemetry
 
-from fleet import names
+from fleet import boot_length, names
 from tests.box import world
 
 
@@ -148,6 +148,29 @@ def test_tag_that_the_role_may_not_set_is_not_tried_again(box: config.Box, monke
     monkeypatch.setattr(aws.Aws, "tag_boot", tag_boot)
     boot.Boot(dataclasses.replace(box, health_poll_seconds=0.01), imds.Imds(), imds.Identity("i-1", None))._tag()
     assert tried == [names.BOOT_WARM]
+
+
+# --- what the page says of it ---------------------------------------------------------------------------------
+
+PAGE = (world.CHECKOUT / "docs" / "box.md").read_text()
+
+
+def test_page_has_the_stages_as_they_are_declared() -> None:
+    rows = [line.strip("| ").split(" | ") for line in PAGE.split("| stage | needs |")[1].splitlines()[2:]]
+    told = [
+        (row[0].strip(" |"), row[1].strip(" |"), row[-1]) for row in itertools.takewhile(lambda row: row != [""], rows)
+    ]
+    declared = [(stage.name, ", ".join(stage.needs), f"{stage.budget_seconds:.0f}") for stage in stages.STAGES]
+    assert told[1:] == declared[1:]
+    assert told[0][0] == declared[0][0]  # it needs nothing
+
+
+def test_page_predicts_what_the_measured_stages_come_to() -> None:
+    rates = [boot_length.Streamed(rate) for rate in (boot_length.BASELINE, boot_length.BURST)]
+    for figures in ("begins", "engine", "arrived", "read"):
+        assert "| {:.1f} | {:.1f} |".format(*(getattr(rate, figures) for rate in rates)) in PAGE
+    assert "| **{:.1f}** | **{:.1f}** |".format(*(rate.serving for rate in rates)) in PAGE
+    assert max(rate.serving for rate in rates) <= 110
 
 
 # --- what it tells --------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ QUICK = {
     "wedge_stuck_seconds": 2.0,
     "wedge_confirm_seconds": 2.0,
     "resized_idle_seconds": 1.0,
+    "stream_part_bytes": 16 << 10,
 }
 
 SETTINGS = Settings(

@@ -100,6 +100,19 @@ def test_status_tells_a_generation_that_does_not_end_with_its_age(live: Deployed
     assert (done.exit_code, json.loads(done.stdout)["problems"]) == (3, [told])
 
 
+@pytest.mark.parametrize(("values", "told"), [((), ""), ((0, 1), "streamed"), ((1, 0), "downloaded")])
+def test_status_tells_how_the_last_warm_boot_came_by_its_model(
+    live: Deployed, fleetctl: Fleetctl, values: tuple[int, ...], told: str
+) -> None:
+    metric = {"MetricName": names.METRIC_BOOT_STREAMED, "Dimensions": [{"Name": "Fleet", "Value": "llm"}]}
+    cloudwatch, now = live.aws.client("cloudwatch"), datetime.now(UTC)
+    for hours, value in zip((30, 3), values, strict=False):
+        datum = {**metric, "Timestamp": now - timedelta(hours=hours), "Value": value, "Unit": "None"}
+        cloudwatch.put_metric_data(Namespace=names.METRIC_NAMESPACE, MetricData=[datum])
+    assert json.loads(fleetctl("status", "--json").stdout)["last_warm_boot"] == told
+    assert ("the model was downloaded, which takes" in fleetctl("status").stdout) is (told == "downloaded")
+
+
 def test_status_ends_with_three_when_the_lever_disagrees(live: Deployed, fleetctl: Fleetctl) -> None:
     live.aws.client("ssm").put_parameter(Name="/llm/on-demand-percentage", Value="100", Type="String", Overwrite=True)
     done = fleetctl("status")

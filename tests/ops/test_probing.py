@@ -16,7 +16,8 @@ PAGE = probing.PAGE.read_text()
 BOOT = (
     "BOOTSTAGE stage=register start=30.0 end=41.2 outcome=ok",
     "BOOTSTAGE stage=store start=30.0 end=30.9 outcome=reused",
-    "BOOTSTAGE stage=restore start=31.0 end=92.0 outcome=ok mb_per_s=298.4",
+    "BOOTSTAGE stage=restore start=31.0 end=92.0 outcome=ok how=streamed mb_per_s=298.4",
+    "BOOTSTAGE stage=load start=92.0 end=93.0 outcome=ok how=streamed mb_per_s=298.4",
     "BOOTSTAGE stage=warm start=92.0 end=189.0 outcome=ok",
     "BOOTSTAGE stage=open start=189.0 end=189.1 outcome=ok",
     "BOOTSTAGE stage=healthy start=189.1 end=201.0 outcome=ok",
@@ -52,9 +53,11 @@ def test_every_row_to_be_probed_is_told_and_what_was_seen_fills_the_table(
         "bare-template-type",
         "burst-lasts",
         "flip-whole-distribution",
+        "fuse-module",
         "held-registers",
         "hooks-follow",
         "image-mounts-store",
+        "mounts-reach-units",
         "registration-overlaps",
         "run-command-channel",
         "store-read-rate",
@@ -67,7 +70,7 @@ def test_every_row_to_be_probed_is_told_and_what_was_seen_fills_the_table(
     }
     assert rows["list-prices"]["found"].startswith("by hand: ")
     after = page.read_text()
-    assert "measured: `docs/probes/first.json`: stage restore: mb_per_s 298.4 |" in after
+    assert "measured: `docs/probes/first.json`: stage load: mb_per_s 298.4 |" in after
     assert "measured: `docs/probes/first.json`: **otherwise**: 1000 concurrent executions" in after
     assert list(probing.to_be_probed(after)) == [row for row, told in rows.items() if told["held"] is None]
     assert live.group()["MixedInstancesPolicy"] == before["MixedInstancesPolicy"]

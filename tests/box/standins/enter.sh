@@ -8,13 +8,14 @@ mkdir -p "$root" "$scenario/layers"
 mount -t tmpfs tmpfs "$scenario/layers"
 mkdir "$scenario/layers/upper" "$scenario/layers/work"
 mount -t overlay overlay -o "lowerdir=/,upperdir=$scenario/layers/upper,workdir=$scenario/layers/work" "$root"
+mount --make-shared "$root" # as systemd does: what the boot mounts, the units' own namespaces see
 mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
 for empty in dev run tmp usr/local/bin usr/local/sbin opt var/log/fleet; do
   mkdir -p "$root/$empty"
   mount -t tmpfs tmpfs "$root/$empty"
 done
-for device in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0; do
+for device in null:1:3 zero:1:5 full:1:7 random:1:8 urandom:1:9 tty:5:0 fuse:10:229; do
   IFS=: read -r name major minor <<<"$device"
   mknod -m 666 "$root/dev/$name" c "$major" "$minor"
 done

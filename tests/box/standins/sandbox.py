@@ -1,12 +1,14 @@
 """Stand-in for what systemd does to a unit with a user of its own: reads the unit's file and applies its limits.
 
-Real, by other means: User, CapabilityBoundingSet= and NoNewPrivileges (setpriv), ProtectSystem=strict, ReadWritePaths,
+Every unit has its CapabilityBoundingSet and NoNewPrivileges (setpriv), and nothing else where it has no such user.
+Real, by other means: User, ProtectSystem=strict, ReadWritePaths,
 PrivateTmp, TemporaryFileSystem and ProtectProc (mounts in a mount namespace), IPAddressDeny (iptables by user, where
 systemd filters by control group). Not applied, and so not leant on: its filters of system calls, address families,
 namespaces and devices.
 """
 
 import pwd
+import shlex
 from pathlib import Path
 
 LINK_LOCAL = ("169.254.0.0/16", "fe80::/64")
@@ -14,12 +16,12 @@ API_FILE_SYSTEMS = ("/dev", "/proc", "/sys")
 
 
 def command(unit: dict[str, list[str]], words: list[str]) -> list[str]:
-    """The words that run `words` within the limits of a unit (its values by key); as they are where it has no user."""
+    """The words that run `words` within the limits of a unit (its values by key)."""
     if "User" not in unit:
-        return words
-    steps = ["set -e", "mount --make-rslave /", *_read_only(unit), *_hidden(unit), *_denied(unit)]
+        return ["setpriv", *shlex.split(" ".join(_privileges(unit))), "--", *words]
+    steps = ["set -e", *_read_only(unit), *_hidden(unit), *_denied(unit)]
     steps.append(f'exec setpriv {" ".join(_privileges(unit))} -- "$@"')
-    return ["unshare", "--mount", "sh", "-c", "\n".join(steps), "sandbox", *words]
+    return ["unshare", "--mount", "--propagation", "slave", "sh", "-c", "\n".join(steps), "sandbox", *words]
 
 
 def _all(unit: dict[str, list[str]], key: str) -> list[str]:
@@ -71,10 +73,13 @@ def _denied(unit: dict[str, list[str]]) -> list[str]:
 
 
 def _privileges(unit: dict[str, list[str]]) -> list[str]:
-    found = pwd.getpwnam(unit["User"][-1])
-    words = [f"--reuid {found.pw_uid}", f"--regid {found.pw_gid}", "--clear-groups"]
-    if unit.get("CapabilityBoundingSet") == [""]:
-        words.append("--bounding-set -all --inh-caps -all --ambient-caps -all")
+    words = []
+    if "User" in unit:
+        found = pwd.getpwnam(unit["User"][-1])
+        words = [f"--reuid {found.pw_uid}", f"--regid {found.pw_gid}", "--clear-groups"]
+    if "CapabilityBoundingSet" in unit:
+        kept = "".join(f",+{name.removeprefix('CAP_').lower()}" for name in _all(unit, "CapabilityBoundingSet"))
+        words.append(f"--bounding-set -all{kept} --inh-caps -all --ambient-caps -all")
     if _on(unit, "NoNewPrivileges"):
         words.append("--no-new-privs")
     return words

@@ -1,6 +1,6 @@
 """Stand-in for systemd: runs the units' own commands in their order inside a test's box.
 
-Of a unit's sandbox: nothing, but for a unit with a user of its own (see `sandbox`), and there all but "+" commands.
+Of a unit's sandbox: capabilities, more for a unit with a user of its own (see `sandbox`), there all but "+" commands.
 
 It is process 1 of the box. Honoured: Type oneshot and simple, Requires, OnFailure, ExecStartPre, ExecStart, Restart,
 RestartSec, RemainAfterExit, Environment, EnvironmentFile, the three directories, TimeoutStopSec. Verbs beyond

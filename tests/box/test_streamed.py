@@ -1,0 +1,282 @@
+"""Boots whose engine loads the model while it arrives: what goes wrong midway, and the download that is always left."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import fuse
+import model_file
+import pytest
+import s3
+import streamed
+from download import DamagedError, Item
+
+from fleet import names
+from tests.box import servers, tiny_model, world
+from tests.box.conftest import Base, MakeWorld
+from tests.box.test_boot import stage
+from tests.box.test_window import opened
+
+MIDWAY = 16  # of the model's 32 parts
+
+try:
+    os.close(os.open(fuse.DEVICE, os.O_RDWR))
+    NO_FUSE = ""
+except OSError as error:
+    NO_FUSE = f"this machine's kernel serves no files of programs: {fuse.DEVICE}: {error.strerror}"
+needs_fuse = pytest.mark.skipif(bool(NO_FUSE), reason=NO_FUSE)
+
+
+class Midway:
+    """Holds every read of the model from the middle on, or denies it, until it is let go."""
+
+    def __init__(self, box: world.World, base: Base, *, denies: bool = False) -> None:
+        self.reached, self.go_on = threading.Event(), threading.Event()
+        self._blob, self._asked = f"sha256-{base.settings.model.gguf.sha256}", 0
+        box.front.faults.append(servers.Fault(self._holds, "403" if denies else self.go_on, -1))
+
+    def _holds(self, method: str, path: str) -> bool:
+        if method == "HEAD" or not path.endswith(self._blob) or self.go_on.is_set():
+            return False
+        self._asked += 1
+        if self._asked > MIDWAY:
+            self.reached.set()
+        return self._asked > MIDWAY
+
+
+def begun(box: world.World, base: Base, *, denies: bool = False) -> Midway:
+    """A boot that is amid the load."""
+    midway = Midway(box, base, denies=denies)
+    box.boot()
+    box.wait_for("stage=serve outcome=done")
+    assert midway.reached.wait(world.PATIENCE_SECONDS), box.journal()
+    if not denies:
+        time.sleep(0.5)  # the engine reads, and waits
+        assert "stage=load" not in box.log()
+    return midway
+
+
+def model_is_right(box: world.World, base: Base) -> bool:
+    """Whether what the engine opens is the very model."""
+    sha256 = base.settings.model.gguf.sha256
+    path = box.inside(f"/var/lib/fleet/nvme/fleet/models/blobs/sha256-{sha256}")
+    return hashlib.sha256(path.read_bytes()).hexdigest() == sha256
+
+
+def forget_pages(box: world.World, base: Base) -> None:
+    """The kernel's cache of the served file is gone, as that of 18 GB would be."""
+    path = box.inside(f"/var/lib/fleet/nvme/fleet/models/blobs/sha256-{base.settings.model.gguf.sha256}")
+    file = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(file)
+
+
+def reads(box: world.World, base: Base) -> int:
+    """How often the model was asked for, in ranges."""
+    blob = f"sha256-{base.settings.model.gguf.sha256}"
+    return sum(method == "GET" and path.endswith(blob) for _, method, path, _ in list(box.front.requests))
+
+
+def served(box: world.World) -> bool:
+    """Whether a file of the server's is mounted in the box."""
+    return "fleet-stream" in box.inside("/proc/1/mountinfo").read_text()
+
+
+def streamed_metric(box: world.World) -> list[float]:
+    return [metric["Value"] for metric in box.metrics(names.METRIC_BOOT_STREAMED)]
+
+
+@needs_fuse
+def test_model_loads_while_it_arrives_and_the_disk_has_it_once_the_box_serves(
+    serving: Callable[..., world.World], base: Base
+) -> None:
+    box = serving()
+    assert (stage(box, "restore")["how"], stage(box, "load")["how"]) == ("streamed", "streamed")
+    assert float(stage(box, "load")["end"]) <= float(stage(box, "open")["start"])
+    assert "WARNING" not in box.log()
+    assert world.wait(lambda: streamed_metric(box)) == [1]
+    box.systemctl("stop", "fleet-boot")
+    box.wait_for("STREAM kept")
+    assert model_is_right(box, base)
+    world.wait(lambda: not served(box))
+    assert "STREAM ended" not in box.log()  # the engine maps what it was given
+    before = reads(box, base)
+    box.signal("engine", "KILL")
+    box.wait_for("STREAM ended")
+    box.wait_for("ENGINE warm: gate open again")
+    assert box.generate().end()[0] == 0
+    assert reads(box, base) == before
+
+
+@needs_fuse
+def test_engine_restarted_before_the_copy_is_whole_streams_again(
+    serving: Callable[..., world.World], base: Base
+) -> None:
+    box = serving(stream_copy_bytes_per_second=1.0)
+    before = reads(box, base)
+    box.systemctl("stop", "fleet-engine")
+    forget_pages(box, base)
+    box.systemctl("start", "fleet-engine")
+    box.wait_for("ENGINE warm: gate open again")
+    assert box.generate().end()[0] == 0
+    assert reads(box, base) >= before + MIDWAY
+    assert served(box)
+
+
+@needs_fuse
+def test_server_killed_before_the_copy_is_whole_serves_nothing_that_it_has_not_checked(
+    serving: Callable[..., world.World], base: Base
+) -> None:
+    box = serving(stream_copy_bytes_per_second=1.0)
+    box.signal("stream", "KILL")
+    box.wait_for("STREAM kept")
+    box.signal("engine", "KILL")
+    box.wait_for("ENGINE warm: gate open again")
+    assert model_is_right(box, base)
+
+
+@needs_fuse
+def test_object_that_changed_when_its_server_was_killed_is_served_to_nobody(
+    serving: Callable[..., world.World], base: Base
+) -> None:
+    box = serving(stream_copy_bytes_per_second=1.0)
+    key = names.cache_blob(f"sha256-{base.settings.model.gguf.sha256}")
+    s3_client = box.aws.client("s3")
+    data = bytearray(s3_client.get_object(Bucket=world.BUCKET, Key=key)["Body"].read())
+    data[-100] ^= 1
+    s3_client.put_object(Bucket=world.BUCKET, Key=key, Body=bytes(data))
+    box.signal("stream", "KILL")
+    box.signal("engine", "KILL")
+    log = box.probe()
+    world.wait(lambda: not box.lifecycle(), story=box.journal)
+    assert "answered" not in {probe["outcome"] for probe in world.probes(log)}
+    assert "STREAM kept" not in box.log()
+
+
+@needs_fuse
+@pytest.mark.parametrize(
+    ("unit", "signal", "how"),
+    [
+        ("engine", "KILL", "streamed"),
+        ("stream", "KILL", "downloaded"),
+        ("stream", "STOP", "downloaded"),
+        ("", "", "downloaded"),
+    ],
+    ids=["engine killed", "server killed", "server hangs", "S3 denies"],
+)
+def test_what_goes_wrong_midway_ends_in_a_box_that_serves_the_very_model(
+    make: MakeWorld, base: Base, unit: str, signal: str, how: str
+) -> None:
+    box = make(stream_stall_seconds=1.0)
+    log = box.probe()
+    midway = begun(box, base, denies=not unit)
+    if unit:
+        box.signal(unit, signal)
+    if how == "downloaded":
+        box.wait_for("WARNING the model does not load while it arrives")
+    midway.go_on.set()
+    box.wait_for("BOOTPATH")
+    assert stage(box, "load")["how"] == how
+    assert world.wait(lambda: streamed_metric(box)) == [float(how == "streamed")]
+    assert model_is_right(box, base)
+    assert box.generate().end()[0] == 0
+    opened_at = float(stage(box, "open")["start"]) + box.monotonic_at_kernel
+    assert {probe["outcome"] for probe in world.probes(log) if float(probe["at"]) < opened_at - 1} == {"refused"}
+    if how == "downloaded":
+        assert not served(box)
+
+
+@needs_fuse
+def test_notice_midway_ends_the_boot_and_nobody_was_served(make: MakeWorld, base: Base) -> None:
+    box = make()
+    log = box.probe()
+    midway = begun(box, base)
+    box.notice()
+    box.wait_for("ending the boot")
+    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    midway.go_on.set()
+    assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
+    assert box.tag() != names.BOOT_FAILED
+
+
+def test_machine_without_fuse_downloads_before_it_loads_and_says_so(make: MakeWorld, base: Base) -> None:
+    box = make(prepare="rm $1/dev/fuse")
+    box.boot()
+    box.wait_for("BOOTPATH")
+    box.wait_for("WARNING the model does not load while it arrives: /dev/fuse: No such file")
+    assert stage(box, "restore")["how"] == "downloaded"
+    assert stage(box, "load")["outcome"] == "skipped"
+    assert world.wait(lambda: streamed_metric(box)) == [0]
+    assert model_is_right(box, base)
+
+
+@pytest.mark.parametrize(("field", "why"), [("disk", "the disk has no room"), ("memory", "too little memory")])
+def test_no_room_is_told_before_anything_is_started(field: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.box.conftest import a_box
+
+    (streamed.paths.MODELS / "blobs").mkdir(parents=True)
+    if field == "memory":
+        monkeypatch.setattr(model_file, "memory", lambda _: 1 << 30)
+    size = 1 << 60 if field == "disk" else 1000
+    bucket = s3.Bucket("b", "us-east-2", None)  # type: ignore[arg-type] - which nobody asks
+    with pytest.raises(streamed.StreamError, match=why):
+        streamed.begin(a_box(), bucket, Item("key", Path("x"), size))
+
+
+ASK = """
+import sys, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.n_ctx, params.n_parallel, params.warmup = sys.argv[1], 256, 1, False
+params.load_mode = getattr(xllamacpp.llama_load_mode, "LLAMA_LOAD_MODE_" + sys.argv[2])
+params.cpuparams.n_threads, params.verbosity = 1, 0
+server = xllamacpp.Server(params)
+answer = server.handle_completions({"prompt": "Hello", "max_tokens": 24, "temperature": 0, "stream": False})
+print((answer[0] if isinstance(answer, list) else answer)["choices"][0]["text"])
+"""
+
+
+@needs_fuse
+@pytest.mark.parametrize("way", ["MMAP", "NONE", "DIRECT_IO"])
+def test_real_engine_answers_from_the_served_file_what_it_answers_from_the_disk(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk, folder = tmp_path / "tiny.gguf", tmp_path / "mount"
+    tiny_model.write(on_disk)
+    folder.mkdir()
+    data = on_disk.read_bytes()
+    with opened(monkeypatch, data=data, sha256=hashlib.sha256(data).hexdigest()) as made:
+        mount = fuse.Mount(folder, "blob", len(data), made.read)
+        try:
+            said = [
+                subprocess.run(
+                    [sys.executable, "-c", ASK, path, way], capture_output=True, text=True, check=True
+                ).stdout
+                for path in (str(on_disk), str(folder / "blob"))
+            ]
+            made.finish()
+            world.wait(lambda: made.verified, 10)
+        finally:
+            fuse.detach(folder)
+            mount.wait()
+    assert said[0] == said[1]
+    assert len(said[0].strip()) > 10
+
+
+@needs_fuse
+def test_damaged_file_is_an_error_to_whoever_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(monkeypatch, sha256="0" * 64) as made:
+        made.finish()
+        world.wait(lambda: made.failure, 10)
+        assert isinstance(made.failure, DamagedError)
+        mount = fuse.Mount(tmp_path, "blob", made.item.size, made.read)
+        try:
+            with pytest.raises(OSError, match="Input/output error"):
+                (tmp_path / "blob").read_bytes()
+        finally:
+            fuse.detach(tmp_path)
+            mount.wait()
