@@ -10,7 +10,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -75,11 +75,15 @@ class Role:
 
     def denies(self, call: dict[str, Any]) -> bool:
         """Whether a Deny is about this call, whatever else grants it."""
-        return any(statement["Effect"] == "Deny" and _covers(statement, call) for statement in self.statements)
+        return any(
+            statement["Effect"] == "Deny" and _covers(statement, action, call)
+            for statement in self.statements
+            for action in _actions(call)
+        )
 
 
-def save_roles(fleet: Deployed, folder: Path) -> None:
-    """Write down what the fleet's roles may do, for `main`."""
+def roles_of(fleet: Deployed) -> list[dict[str, Any]]:
+    """What the fleet's roles may do, as they stand."""
     iam = fleet.aws.client("iam")
     cloudformation = fleet.aws.client("cloudformation")
     roles = []
@@ -98,13 +102,24 @@ def save_roles(fleet: Deployed, folder: Path) -> None:
                 documents.append(found["PolicyVersion"]["Document"])
             statements = [statement for document in documents for statement in _statements(document)]
             roles.append({"name": name, "logical_id": item["LogicalResourceId"], "statements": statements})
+    return roles
+
+
+def save_roles(fleet: Deployed, folder: Path) -> None:
+    """Write that down, for `main`."""
+    roles = roles_of(fleet)
     bucket = fleet.resource("store", "AWS::S3::Bucket")
     content = {"fleet": fleet.settings.fleet_name, "bucket": bucket, "roles": roles}
     (folder / ROLES_FILE.format(process=os.getpid())).write_text(json.dumps(content, indent=1))
 
 
-def findings(roles: Iterable[Role], calls: Iterable[dict[str, Any]]) -> list[str]:
+def findings(
+    roles: Iterable[Role],
+    calls: Iterable[dict[str, Any]],
+    uncalled: Mapping[tuple[str, str, str], str] | None = None,
+) -> list[str]:
     """Calls without a grant, grants without a call, exceptions without use. A call's principal is a role's name."""
+    uncalled = UNCALLED if uncalled is None else uncalled
     by_name = {role.name: role for role in roles}
     used: set[tuple[str, str, str]] = set()
     found = set()
@@ -112,11 +127,11 @@ def findings(roles: Iterable[Role], calls: Iterable[dict[str, Any]]) -> list[str
         role = by_name.get(call["principal"])
         if role is None:
             continue
-        action = _action(call)
-        matching = [statement for _, statement in role.grants() if _covers(statement, call)]
-        if not matching or role.denies(call):
-            found.add(f"call without a grant: {role.logical_id} {action} on {json.dumps(call['resources'])}")
-        used |= {(role.name, action, json.dumps(statement)) for statement in matching}
+        for action in _actions(call):
+            matching = [statement for _, statement in role.grants() if _covers(statement, action, call)]
+            if not matching or role.denies(call):
+                found.add(f"call without a grant: {role.logical_id} {action} on {json.dumps(call['resources'])}")
+            used |= {(role.name, action, json.dumps(statement)) for statement in matching}
     excused: set[tuple[str, str, str]] = set()
     for role in by_name.values():
         for granted, statement in role.grants():
@@ -125,19 +140,21 @@ def findings(roles: Iterable[Role], calls: Iterable[dict[str, Any]]) -> list[str
                 for name, action, text in used
             ):
                 continue
-            excuse = _excuse(role, granted, statement)
+            excuse = _excuse(role, granted, statement, uncalled)
             if excuse:
                 excused.add(excuse)
             else:
                 resources = ", ".join(_listed(statement["Resource"]))
                 found.add(f"grant without a call: {role.logical_id} {granted} on {resources}")
-    found |= {f"exception without use: {' '.join(excuse)}" for excuse in UNCALLED.keys() - excused}
+    found |= {f"exception without use: {' '.join(excuse)}" for excuse in uncalled.keys() - excused}
     return sorted(found)
 
 
-def _excuse(role: Role, granted: str, statement: dict[str, Any]) -> tuple[str, str, str] | None:
+def _excuse(
+    role: Role, granted: str, statement: dict[str, Any], uncalled: Iterable[tuple[str, str, str]]
+) -> tuple[str, str, str] | None:
     resources = _listed(statement["Resource"])
-    for excuse in UNCALLED:
+    for excuse in uncalled:
         prefix, action, pattern = excuse
         known = role.logical_id.startswith(prefix) and fnmatchcase(granted, action)
         if known and all(fnmatchcase(resource, pattern) for resource in resources):
@@ -145,12 +162,14 @@ def _excuse(role: Role, granted: str, statement: dict[str, Any]) -> tuple[str, s
     return None
 
 
-def _action(call: dict[str, Any]) -> str:
+def _actions(call: dict[str, Any]) -> list[str]:
+    """What IAM judges a call as: itself, or each step of a transaction."""
     action = f"{call['service']}:{call['action']}"
-    return ACTIONS.get(action, action)
+    steps = call["resources"].get("TransactItems")
+    return [f"{call['service']}:{step}" for step in steps] if steps else [ACTIONS.get(action, action)]
 
 
-def _covers(statement: dict[str, Any], call: dict[str, Any]) -> bool:
+def _covers(statement: dict[str, Any], action: str, call: dict[str, Any]) -> bool:
     """Whether a statement is about this call. A condition on what its log line does not tell does not hold."""
     resources = call["resources"]
     context = {f"aws:ResourceTag/{key}": [value] for key, value in resources.get("ResourceTags", {}).items()}
@@ -159,7 +178,7 @@ def _covers(statement: dict[str, Any], call: dict[str, Any]) -> bool:
     for key, told in (("cloudwatch:namespace", "Namespace"), ("aws:TagKeys", "TagKeys")):
         if told in resources:
             context[key] = _listed(resources[told])
-    return all(policies.applies(statement, _action(call), arn, context) for arn in _arns(call) or ["*"])
+    return all(policies.applies(statement, action, arn, context) for arn in _arns(call) or ["*"])
 
 
 def _arns(call: dict[str, Any]) -> list[str]:
@@ -172,6 +191,10 @@ def _arns(call: dict[str, Any]) -> list[str]:
         case "s3":
             bucket, key = resources.get("Bucket"), resources.get("Key")
             return [f"arn:aws:s3:::{bucket}/{key}" if key else f"arn:aws:s3:::{bucket}"]
+        case "dynamodb":
+            return [f"arn:aws:dynamodb:{here}:table/{resources['TableName']}"]
+        case "secretsmanager":
+            return [f"arn:aws:secretsmanager:{here}:secret:{resources['SecretId']}-a1b2C3"]
         case "sns":
             return [resources["TopicArn"]] if "TopicArn" in resources else []
         case "autoscaling" if "AutoScalingGroupName" in resources:

@@ -88,12 +88,15 @@ class NoHealthyTargetAlarm:
     def dark_minutes(self, start: float, end: float) -> int:
         """Whole minutes that saw no healthy target: the metric of a minute is the most that it saw."""
         spells = [*self._spells, *([(self._up_since, end)] if self._down_since is None else [])]
-        minutes = range(int(start // 60), int(end // 60))
-        lit: set[int] = set()
+        lit, after = 0, int(start // 60)  # every minute up to there is counted
         for since, until in spells:
             if until > start:
-                lit.update(range(int(max(since, start) // 60), int(min(until, end) // 60) + 1))
-        return sum(minute not in lit for minute in minutes)
+                first, last = (
+                    max(int(max(since, start) // 60), after),
+                    min(int(min(until, end) // 60) + 1, int(end // 60)),
+                )
+                lit, after = lit + max(last - first, 0), max(after, last)
+        return int(end // 60) - int(start // 60) - lit
 
     def follow(self, healthy: int) -> None:
         """The number of healthy targets has changed."""

@@ -13,8 +13,7 @@ from typing import Any
 from moto.cloudformation import models, parsing, responses
 from moto.cloudformation.exceptions import ValidationError
 
-from fleet.embedded import ACCOUNT
-from fleet.embedded.exports import check_exports, exported
+from fleet.embedded.exports import check_exports, exported, publish_exports
 from fleet.embedded.patching import extend
 
 # An update in place changes an attribute that dependents use.
@@ -161,10 +160,8 @@ def _reason(error: Exception) -> str:
 
 def _forget_exports(stack: models.Stack) -> None:
     """Outputs and exports go with the resources."""
-    exports = models.cloudformation_backends[stack.account_id][stack.region_name].exports
-    for name in [name for name, export in exports.items() if export.exporting_stack_id == stack.stack_id]:
-        del exports[name]
     stack.output_map = parsing.OutputMap(stack.resource_map, {}, stack.stack_id)
+    publish_exports(stack)
 
 
 @extend(models.CloudFormationBackend, "create_stack")
@@ -197,6 +194,7 @@ def update(original: Any, stack: models.Stack, template: str, *args: Any, **kwar
     try:
         original(stack, template, *args, **kwargs)
         check_exports(stack, before)
+        publish_exports(stack)
     except Exception as error:
         _fail_update(stack, error)
 
@@ -323,6 +321,5 @@ def apply(original: Any, change_set: models.ChangeSet) -> None:
     stack._parse_template()
     stack.output_map = stack._create_output_map()
     stack.parameters = stack.resource_map.input_parameters
-    exports = models.cloudformation_backends[ACCOUNT][stack.region_name].exports
-    exports.update({export.name: export for export in stack.exports})
+    publish_exports(stack)
     check_exports(stack, before)

@@ -92,6 +92,11 @@ class Deployed:
         found: list[dict[str, str]] = self.aws.control("mails", region=self.aws.region)
         return found
 
+    def gateway(self) -> dict[str, Any]:
+        """Where callers find the gateway here (`door`), and the process ids of its `tasks`."""
+        found: dict[str, Any] = self.aws.control("tasks", service=names.gateway_service(self.settings.fleet_name))
+        return found
+
     # --- what happens to it -----------------------------------------------------------------------------------
 
     def wake(self, event: dict[str, Any]) -> dict[str, Any]:

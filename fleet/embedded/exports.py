@@ -30,3 +30,11 @@ def check_exports(stack: models.Stack, before: dict[str, str]) -> None:
         if name in before and before[name] != after.get(name):
             verb = "updated" if name in after else "deleted"
             raise ValidationError(message=f"Export {name} cannot be {verb} as it is in use by {user}")
+
+
+def publish_exports(stack: models.Stack) -> None:
+    """What others may import of a stack is what it exports now: moto tells of an update's new exports to nobody."""
+    exports = models.cloudformation_backends[stack.account_id][stack.region_name].exports
+    for name in [name for name, export in exports.items() if export.exporting_stack_id == stack.stack_id]:
+        del exports[name]
+    exports.update({export.name: export for export in stack.exports})

@@ -17,6 +17,7 @@ MODULES = (
     "events",
     "capacity",
     "operator",
+    "tasks",
 )
 
 

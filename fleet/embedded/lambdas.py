@@ -45,6 +45,11 @@ def configure(endpoint: str, log_dir: Path) -> None:
         _zips = log_dir / "zips"  # copies run what their original unpacked
 
 
+def log_dir() -> Path:
+    """Where this AWS keeps its logs."""
+    return _log_dir
+
+
 @extend(LambdaFunction, "_invoke_lambda")
 def _invoke_lambda(_original: Any, function: LambdaFunction, event: Any = None) -> tuple[str, bool, str]:
     """Answer, whether it is an error, and the log: what moto makes an Invoke response of."""

@@ -1,4 +1,4 @@
-"""What IAM knows of an instance that a call names and the call itself does not say: its group, its tags."""
+"""What IAM judges a call by and the call's names do not say: an instance's group and tags, a transaction's steps."""
 
 from typing import Any
 
@@ -18,6 +18,12 @@ def facts(call: Call) -> dict[str, Any]:
             for group, launches in list(activities.items()):
                 if any(launch["Description"].endswith(f" {box}") for launch in list(launches)):
                     return {"AutoScalingGroupName": group}
+        case "dynamodb", "TransactWriteItems":  # granted as what it does to each item
+            steps = [(kind, item) for step in call.parameters.get("TransactItems", []) for kind, item in step.items()]
+            return {
+                "TableName": steps[0][1]["TableName"],
+                "TransactItems": sorted({f"{kind}Item" for kind, _ in steps}),
+            }
         case "ec2", "CreateTags":
             boxes = call.parameters.get("Resources", [])
             found = ec2_backends[ACCOUNT][call.region].describe_tags({"resource-id": boxes})

@@ -152,6 +152,11 @@ class State:
         def ours(at: datetime | None) -> datetime | None:
             return at if at and at >= created_at else None
 
+        seen, unfinished = self.evidence, self.unfinished.at if self.unfinished else None
+        begun = [self.rearm_from, self.launched_at, self.dry_at, self.repair_waits_since, self.suspended_at, unfinished]
+        begun += [self.since, seen.drought_at, seen.dark_at, seen.warned_at, *(at for _, at in self.abandoned)]
+        if all(at is None or at >= created_at for at in begun) and (self.dry_at or not self.refused):
+            return self  # as nearly always, at every wake
         rearm_from = ours(self.rearm_from)
         return replace(
             self,

@@ -1,0 +1,173 @@
+"""The gateway as it is deployed: a standing fleet gets it, its tasks answer, die, roll and go; the table stays."""
+
+import asyncio
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from fleet import names, validation
+from fleet.embedded import EmbeddedError
+from fleet.embedded import assembly as cloud_assembly
+from fleet.embedded.deployed import Deployed
+from gateway.callers import Key, key_hash
+from gateway.store import DynamoStore
+from tests import permissions
+from tests.conftest import GATEWAY_SETTINGS
+from tests.gateway.running import HELLO, on_loop
+from tests.gateway.targets import Target, answers
+from tests.permissions import LOG_DELIVERY, Role
+from tests.synth import CDK_JSON
+
+STACK = "llm-gateway"
+KEY = "sk-deployed"
+SECRET = "llm/fallback"  # noqa: S105  its name
+BEFORE_IT_RUNS = "ECS pulls the image and delivers the log before and beside the task: no call of ours"
+UNCALLED = {
+    ("ExecutionRole", "ecr:*", "*"): BEFORE_IT_RUNS,
+    ("ExecutionRole", "logs:*", "*:log-group:*"): BEFORE_IT_RUNS,
+    ("CreateTableRole", "logs:*", "*:log-group:*"): LOG_DELIVERY,
+}
+
+
+@pytest.fixture(scope="module")
+def standing(
+    deployed: Deployed, gateway_assembly: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployed]:
+    """The standing fleet, given the section."""
+    raw = json.loads(CDK_JSON.read_text())["context"]["fleet"]
+    settings = validation.check({**raw, **GATEWAY_SETTINGS})
+    with deployed.aws.fork(tmp_path_factory.mktemp("gateway")) as aws:
+        fleet = dataclasses.replace(deployed, aws=aws, settings=settings)
+        aws.client("secretsmanager").create_secret(Name=SECRET, SecretString="the cloud's key")
+        bucket, key = fleet.output("store", names.OUTPUT_BUCKET), settings.model.modelfile.key
+        aws.client("s3").put_object(Bucket=bucket, Key=key, Body=b"FROM ./model.gguf\nPARAMETER temperature 0.7\n")
+        for stack in cloud_assembly.stacks(gateway_assembly):
+            cloud_assembly.deploy(aws, gateway_assembly, stack)
+        table = DynamoStore(names.gateway_table("llm"), aws.client("dynamodb"))
+        asyncio.run(table.put_key(key_hash(KEY), Key("k1", "pro", "interactive")))
+        yield fleet
+
+
+async def asked(fleet: Deployed, headers: dict[str, str] | None = None, **body: Any) -> tuple[int, str, str]:
+    """One chat completion by the balancer's door: status, who served it, text."""
+    told = {"model": "gpt", "messages": HELLO, "max_tokens": 20, **body}
+    url, headers = f"{fleet.gateway()['door']}/v1/chat/completions", headers or {"Authorization": f"Bearer {KEY}"}
+    async with aiohttp.ClientSession() as session, session.post(url, json=told, headers=headers) as answer:
+        return answer.status, answer.headers.get("x-served-by", ""), await answer.text()
+
+
+def update(fleet: Deployed, old: str, new: str) -> str:
+    """A deploy of the gateway's stack with something else in its tasks' settings; the stack's status."""
+    cloudformation = fleet.aws.client("cloudformation")
+    template = cloudformation.get_template(StackName=STACK, TemplateStage="Original")["TemplateBody"]
+    body = json.loads(json.dumps(template))
+    (definition,) = [each for each in body["Resources"].values() if each["Type"] == "AWS::ECS::TaskDefinition"]
+    (container,) = definition["Properties"]["ContainerDefinitions"]
+    parts = container["Environment"][0]["Value"]["Fn::Join"][1]
+    assert old in parts[-1]
+    parts[-1] = parts[-1].replace(old, new)
+    cloudformation.update_stack(StackName=STACK, TemplateBody=json.dumps(body), Capabilities=["CAPABILITY_NAMED_IAM"])
+    return str(cloudformation.describe_stacks(StackName=STACK)["Stacks"][0]["StackStatus"])
+
+
+@on_loop
+async def test_gpu_answers_and_while_it_is_gone_the_fallback_does_and_says_what_it_is(standing: Deployed) -> None:
+    service = names.gateway_service("llm")
+    async with Target(answers()) as engine:
+        standing.aws.control("gpu", service=service, address=engine.url.removeprefix("http://"))
+        status, by, text = await asked(standing)
+        assert (status, by) == (200, "gpu"), text
+        assert engine.asked[0].body["model"] == standing.settings.model.name
+    standing.aws.control("gpu", service=service, address=None)
+    status, by, text = await asked(standing)
+    assert (status, by) == (200, "fallback"), text
+    assert "The embedded AWS's stand-in for a cloud model." in text
+    status, by, text = await asked(standing, stream=True)
+    assert (status, by) == (200, "fallback"), text
+    assert text.endswith("data: [DONE]\n\n")
+    table = standing.aws.client("dynamodb").scan(TableName=names.gateway_table("llm"))["Items"]
+    (used,) = [item for item in table if item["pk"]["S"].startswith("use#")]
+    assert (used["requests"], used["fallbacks"]) == ({"N": "3"}, {"N": "2"})
+
+
+def test_its_table_expires_and_can_be_restored_to_a_point_in_time(standing: Deployed) -> None:
+    table = standing.aws.client("dynamodb")
+    name = names.gateway_table("llm")
+    assert table.describe_time_to_live(TableName=name)["TimeToLiveDescription"]["TimeToLiveStatus"] == "ENABLED"
+    recovery = table.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
+    assert recovery["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
+    assert table.describe_table(TableName=name)["Table"]["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
+
+
+@on_loop
+async def test_a_task_that_dies_is_replaced_and_a_deploy_breaks_no_answer(standing: Deployed) -> None:
+    service, before = names.gateway_service("llm"), standing.gateway()["tasks"]
+    await asyncio.to_thread(standing.aws.control, "kill_task", service=service)
+    after = standing.gateway()["tasks"]
+    assert len(after) == 2
+    assert len({*before, *after}) == 3
+    async with Target(answers(every=0.5)) as engine:
+        standing.aws.control("gpu", service=service, address=engine.url.removeprefix("http://"))
+        stream = asyncio.create_task(asked(standing, stream=True))
+        await asyncio.sleep(0.5)
+        assert await asyncio.to_thread(update, standing, '"whole_seconds":90', '"whole_seconds":1') == "UPDATE_COMPLETE"
+        assert not {*after} & {*standing.gateway()["tasks"]}
+        assert (await asked(standing))[:2] == (200, "fallback")  # the new ones give the GPU one second
+        status, by, text = await stream
+    assert (status, by) == (200, "gpu"), text
+    assert text.endswith("data: [DONE]\n\n")
+    assert '"error"' not in text
+
+
+@on_loop
+async def test_whom_nobody_could_answer_gets_the_count_and_the_idempotency_key_back(standing: Deployed) -> None:
+    standing.aws.control("gpu", service=names.gateway_service("llm"), address=None)
+    status, _, text = await asked(standing, {"Idempotency-Key": "once"})  # without a key: none of the cloud for it
+    assert status == 503, text
+    async with asyncio.timeout(10):
+        while not [call for call in standing.aws.requests() if call["action"] == "DeleteItem"]:
+            await asyncio.sleep(0.05)
+
+
+@on_loop
+async def test_tasks_that_do_not_come_up_fail_the_deploy_and_the_old_ones_serve_on(standing: Deployed) -> None:
+    before = standing.gateway()["tasks"]
+    assert await asyncio.to_thread(update, standing, '"table":', '"no_such_setting":1,"table":') != "UPDATE_COMPLETE"
+    assert standing.gateway()["tasks"] == before
+    assert (await asked(standing))[0] == 200
+
+
+@on_loop
+async def test_taken_out_it_leaves_its_table_and_the_fleets_own_balancer_admits_callers_again(
+    standing: Deployed, assembly: Path
+) -> None:
+    aws = standing.aws
+    with pytest.raises(EmbeddedError, match="in use by llm-gateway"):
+        cloud_assembly.deploy(aws, assembly, "llm-group")
+    ended = standing.gateway()["door"]
+    aws.client("cloudformation").delete_stack(StackName=STACK)
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(aiohttp.ClientError):
+            await session.get(f"{ended}/v1/health")
+    key = {"pk": {"S": f"key#{key_hash(KEY)}"}, "sk": {"S": "-"}}
+    assert aws.client("dynamodb").get_item(TableName=names.gateway_table("llm"), Key=key)["Item"]["id"] == {"S": "k1"}
+
+
+def test_permissions_of_the_gateways_roles_hold_both_ways(standing: Deployed) -> None:
+    """Last: over everything that this file has asked of it, its deploys with it."""
+    roles = [Role(**role) for role in ROLES]
+    assert permissions.findings(roles, standing.aws.requests(), UNCALLED) == []
+
+
+ROLES: list[dict[str, Any]] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def known_roles(standing: Deployed) -> None:
+    found = permissions.roles_of(standing)
+    ROLES.extend(role for role in found if role["name"].startswith(STACK))
