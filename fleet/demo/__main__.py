@@ -1,4 +1,4 @@
-"""The demo in order: cloud, bootstrap, store, publish, deploy, three acts, the sum, destroy. Run by `make demo`."""
+"""The demo in order: cloud, bootstrap, store, publish, deploy, four acts, the sum, destroy. Run by `make demo`."""
 
 import shutil
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from fleet import cdk_cli, embedded, events, names, report, validation
 from fleet.cdk_cli import Cdk, CdkError
-from fleet.demo import acts, nights
+from fleet.demo import acts, callers, callers_picture, nights
 from fleet.demo.acts import DemoError
 from fleet.demo.publishing import publish
 from fleet.demo.telling import Narrator
@@ -76,8 +76,13 @@ def _story(fleet: Deployed, app: Path, tell: Narrator) -> None:
     at = dry[0].at.replace(hour=0) + MORNING
     deploy = acts.deployed_again(fleet, lambda: cdk.deploy(changed, group), at, tell)
 
-    tell.heading("What the three came to")
-    _sum(fleet, [short, dry, deploy], tell)
+    tell.heading("Act 4. What callers meet: the gateway, a notice, minutes without a box")
+    everybody = callers.played(OUT / "callers", tell, callers.SCALE)
+    callers.told(everybody, tell)
+    picture = callers_picture.draw(everybody, OUT / "callers.svg", callers.SCALE)
+
+    tell.heading("What the three nights came to")
+    _sum(fleet, [short, dry, deploy], [report.Picture("what callers met", picture)], tell)
     tell.heading("Destroy")
     _destroy(fleet, cdk, assembly, tell)
     tell.fact(
@@ -93,7 +98,7 @@ def _changed_user_data(fleet: Deployed, app: Path) -> Path:
     return cdk_cli.with_settings(OUT / "morning", {"drain": changed}, app / "cdk.json")
 
 
-def _sum(fleet: Deployed, logs: list[acts.Log], tell: Narrator) -> None:
+def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[report.Picture], tell: Narrator) -> None:
     """Degraded minutes and dollars, from the log alone; then log and report on disk."""
     with (OUT / "events.jsonl").open("w") as file:
         for log in logs:
@@ -115,7 +120,7 @@ def _sum(fleet: Deployed, logs: list[acts.Log], tell: Narrator) -> None:
         f"A quiet day costs ${24 * price.spot_usd:.2f} against ${24 * price.on_demand_usd:.2f}."
     )
     tell.fact(line)
-    page = report.page(OUT, title=TITLE, chapters=chapters, notes=[line, CLOCK])
+    page = report.page(OUT, title=TITLE, chapters=chapters, charts=charts, notes=[line, CLOCK])
     tell.fact(f"Event log: {(OUT / 'events.jsonl').relative_to(cdk_cli.ROOT)}")
     tell.fact(f"Report:    {page.relative_to(cdk_cli.ROOT)}")
 

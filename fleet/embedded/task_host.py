@@ -50,10 +50,10 @@ class Service:
         self._cloud = ""
         self._watching: set[asyncio.Task[None]] = set()
 
-    async def begin(self) -> None:
-        """Stand-ins listen before the first task starts."""
+    async def begin(self, cloud: str = "") -> None:
+        """Stand-ins listen before the first task starts. `cloud`: the address of another one than that of here."""
         await self._door.listen()
-        self._cloud = await cloud_model()
+        self._cloud = cloud or await cloud_model()
 
     async def deploy(self, count: int, environment: dict[str, str]) -> dict[str, Any]:
         """A rolling deployment."""

@@ -3,6 +3,7 @@
 import pytest
 
 from fleet.demo import __main__ as demo
+from fleet.demo import callers
 from tests.synth import CDK_JSON, ROOT
 
 
@@ -11,6 +12,7 @@ def test_the_demo_tells_its_story_to_the_end(
 ) -> None:
     out = ROOT / "out" / "demo-tested"  # paths are told from the checkout
     monkeypatch.setattr(demo, "OUT", out)
+    monkeypatch.setattr(callers, "SCALE", 90)  # 8 s of callers
     ended = demo.main(CDK_JSON)
     said = " ".join(capsys.readouterr().out.split())
     assert ended == 0, said
@@ -18,6 +20,7 @@ def test_the_demo_tells_its_story_to_the_end(
         "Without a watchdog: 4 h 37 min",
         "The lever stays 100",
         "degraded minutes in",
+        "61 requests",
         "all of it on purpose",
     ):
         assert words in said

@@ -33,6 +33,8 @@ class Turn:
         self.asked, self._reader, self._writer = asked, reader, writer
 
     async def send(self, data: bytes) -> None:
+        if self._writer.is_closing():  # uvloop's raises no ConnectionError
+            raise ConnectionError("closed")
         self._writer.write(data)
         await self._writer.drain()
 
@@ -185,6 +187,8 @@ class Target:
     def __init__(self, *script: Act) -> None:
         self.script = list(script) or [answers()]
         self.asked: list[Asked] = []
+        self._leaving = False
+        self._idle: set[asyncio.StreamWriter] = set()
         self._open: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -214,11 +218,23 @@ class Target:
                 writer.close()
             await asyncio.sleep(0)
 
+    async def drain(self) -> None:
+        """Take no more connections, close those that have nothing, end what the others have."""
+        assert self._server is not None
+        self._server.close()
+        self._leaving = True
+        for writer in self._idle:
+            writer.close()
+        while self._open:
+            await asyncio.sleep(0.01)
+
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         try:
-            while True:
+            while not self._leaving:
+                self._idle.add(writer)
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+                self._idle.discard(writer)
                 headers = {k.lower(): v for k, _, v in (line.partition(": ") for line in head[1:]) if k}
                 raw = await reader.readexactly(int(headers.get("content-length", "0")))
                 asked = Asked(headers, json.loads(raw or b"{}"))
@@ -229,4 +245,5 @@ class Target:
             pass
         finally:
             self._open.discard(writer)
+            self._idle.discard(writer)
             writer.close()

@@ -1,0 +1,201 @@
+"""The act of real callers: a steady line of requests through a notice, the dark and the recovery, in real time.
+
+Two tasks of the gateway run as the embedded AWS runs them, behind its stand-ins for both balancers. Engine and cloud
+model are stand-ins that take the measured time. Seconds here are the fleet's: while it plays, they and the gateway's
+budgets are divided by a scale. What the gateway allows for fresh connections (one real second) is not.
+
+`python -m fleet.demo.callers FOLDER SCALE` plays it into FOLDER/callers.json.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from fleet import cdk_cli, gateway_settings, names
+from fleet.demo.acts import DemoError, must
+from fleet.demo.telling import Narrator
+from fleet.embedded.task_host import Service
+
+SCALE = 24  # seconds of the fleet in a real one: 30 s in all
+MODEL = "house-model:31b-q4"
+NOTICE, DARK, SERVING, END = 160.0, 280.0, 560.0, 720.0  # a notice comes two minutes ahead
+EVERY = 12.0
+TOKENS = 24  # of an answer
+GPU_SECONDS, CLOUD_SECONDS = 9.4, 3.0  # of an answer: the card's median, alone; the cloud took 1 to 6
+LONG_TOKENS = 600  # the stream that outlives every drain
+
+
+@dataclass
+class Asked:
+    """One request as its caller saw it."""
+
+    at: float
+    stream: bool
+    by: str = ""
+    first: float = 0.0
+    seconds: float = 0.0
+    tokens: int = 0
+    error: str = ""
+
+
+class Engine:
+    """A stand-in for a box: one answer at a time, the others in line; while it drains, whoever comes is sent away."""
+
+    def __init__(self, token_seconds: float, line: bool) -> None:
+        self._token_seconds, self._line, self._one = token_seconds, line, asyncio.Lock()
+        self.draining, self.address = False, ""
+
+    async def listen(self) -> None:
+        """On a port of the kernel's choice."""
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", self._complete)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.address = f"127.0.0.1:{runner.addresses[0][1]}"
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        if self.draining:
+            return web.json_response({"error": {"message": "this box is leaving"}}, status=503)
+        body = await request.json()
+        if not self._line:
+            return await self._answer(request, body)
+        async with self._one:
+            return await self._answer(request, body)
+
+    async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        count = min(body["max_tokens"], LONG_TOKENS)
+        usage = {"prompt_tokens": 8, "completion_tokens": count, "total_tokens": 8 + count}
+        if not body["stream"]:
+            await asyncio.sleep(count * self._token_seconds)
+            message = {"role": "assistant", "content": "word " * count}
+            choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": "stop"}
+            return web.json_response({"choices": [choice], "usage": usage})
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for number in range(count + 1):
+            choice = {"index": 0, "delta": {"content": "word "}, "finish_reason": None}
+            if number == count:
+                choice |= {"delta": {}, "finish_reason": "stop"}
+            await response.write(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
+            await asyncio.sleep(self._token_seconds)
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+
+def environment(scale: float) -> dict[str, str]:
+    """Of a task: as the stack's, with budgets scaled and counts in memory."""
+    budgets = {each.name: each.default / scale for each in fields(gateway_settings.Budgets)}  # type: ignore[operator]
+    many = {"requests_per_day": 10**6, "fallbacks_per_day": 10**6, "parallel": 1000}
+    gateway = {"budgets": budgets, "tiers": {"anonymous": many}, "fallback": {"url": "https://cloud", "model": "cloud"}}
+    config = {"fleet": "llm", "gpu_url": "", "models": {MODEL: MODEL}, "gateway": gateway}
+    return {**os.environ, names.ENV_GATEWAY: json.dumps(config)}
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, asked: Asked, tokens: int, scale: float) -> None:
+    body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": tokens}
+    began = time.monotonic()
+    try:
+        async with session.post(f"{url}/v1/chat/completions", json={**body, "stream": asked.stream}) as answer:
+            asked.by = answer.headers.get("x-served-by", "")
+            if answer.status != web.HTTPOk.status_code:
+                asked.error = f"refused with {answer.status}"
+            async for line in answer.content:
+                if b'"content"' in line:
+                    asked.first = asked.first or (time.monotonic() - began) * scale
+                    asked.tokens += 1
+                    asked.by = "fallback" if b'"model":"cloud"' in line else "gpu"
+                if b"SPOT_PREEMPTION" in line:
+                    asked.error = f"cut after {asked.tokens} tokens, and told so"
+    except aiohttp.ClientError as error:
+        asked.error = type(error).__name__
+    asked.seconds = (time.monotonic() - began) * scale
+
+
+async def _callers(url: str, scale: float) -> list[Asked]:
+    everybody, asking = list[Asked](), list[asyncio.Task[None]]()
+    began = time.monotonic()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        def ask(asked: Asked, tokens: int) -> None:
+            everybody.append(asked)
+            asking.append(asyncio.create_task(_ask(session, url, asked, tokens, scale)))
+
+        for number in range(int(END / EVERY)):
+            at = number * EVERY
+            await asyncio.sleep(max(0.0, began + at / scale - time.monotonic()))
+            ask(
+                Asked(at, stream=number % 2 == 0), TOKENS + (number * 7 % 5 - 2) * 4
+            )  # a third shorter to a third longer
+            if at < NOTICE <= at + EVERY:
+                ask(Asked(at, stream=True), LONG_TOKENS)
+        await asyncio.gather(*asking)
+    return everybody
+
+
+async def _play(folder: Path, scale: float) -> list[Asked]:
+    engine = Engine(GPU_SECONDS / TOKENS / scale, line=True)
+    cloud = Engine(CLOUD_SECONDS / TOKENS / scale, line=False)
+    await engine.listen()
+    await cloud.listen()
+    service = Service(folder)
+    await service.begin(f"http://{cloud.address}/v1")
+    await service.gpu(engine.address)
+    state = await service.deploy(2, environment(scale))
+    try:
+        callers = asyncio.create_task(_callers(state["door"], scale))
+        await asyncio.sleep(NOTICE / scale)
+        engine.draining = True
+        await asyncio.sleep((DARK - NOTICE) / scale)
+        await service.gpu(None)
+        await asyncio.sleep((SERVING - DARK) / scale)
+        engine.draining = False
+        await service.gpu(engine.address)
+        return await callers
+    finally:
+        service.end()
+
+
+def played(folder: Path, tell: Narrator, scale: float) -> list[Asked]:
+    """Play it in a process of its own; what every caller met. Raises DemoError where it did not come to its end."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    command = [sys.executable, "-m", "fleet.demo.callers", str(folder), str(scale)]
+    with (
+        tell.step(f"{END / 60:.0f} minutes of callers in {END / scale:.0f} s"),
+        (folder / "callers.log").open("w") as log,
+    ):
+        done = subprocess.run(command, cwd=cdk_cli.ROOT, stdout=log, stderr=log, check=False)  # noqa: S603  (our own)
+    if done.returncode:
+        raise DemoError(f"the callers' act ended with {done.returncode}: {folder / 'callers.log'}")
+    return [Asked(**each) for each in json.loads((folder / "callers.json").read_text())]
+
+
+def told(everybody: list[Asked], tell: Narrator) -> None:
+    """Who answered, the slowest, and every error; raises DemoError where a caller was left without an answer."""
+    well = [asked for asked in everybody if not asked.error]
+    by = Counter(asked.by for asked in well)
+    tell.fact(f"{len(everybody)} requests: {by['gpu']} answered by the GPU, {by['fallback']} by the cloud's stand-in.")
+    tell.fact(f"The slowest took {max(asked.seconds for asked in well):.0f} s, of the 98 that a proxy gives.")
+    for asked in everybody:
+        if asked.error:
+            tell.fact(f"Asked at {asked.at / 60:.1f} min: {asked.error}.")
+    odd = [asked for asked in everybody if asked.error and not asked.tokens]
+    must(not odd, f"every caller is answered, or told of a cut after a token; but {odd}")
+
+
+if __name__ == "__main__":
+    into = Path(sys.argv[1])
+    found = asyncio.run(_play(into, float(sys.argv[2])))
+    (into / "callers.json").write_text(json.dumps([asdict(asked) for asked in found], indent=1) + "\n")
