@@ -34,6 +34,7 @@ EVERY = 12.0
 TOKENS = 24  # of an answer
 GPU_SECONDS, CLOUD_SECONDS = 9.4, 3.0  # of an answer: the card's median, alone; the cloud took 1 to 6
 LONG_TOKENS = 600  # the stream that outlives every drain
+HONEST = "refused with 503"  # with a Retry-After: neither could in time
 
 
 @dataclass
@@ -183,7 +184,7 @@ def played(folder: Path, tell: Narrator, scale: float) -> list[Asked]:
 
 
 def told(everybody: list[Asked], tell: Narrator) -> None:
-    """Who answered, the slowest, and every error; raises DemoError where a caller was left without an answer."""
+    """Who answered, the slowest, and every error; raises DemoError where a caller was left without a word."""
     well = [asked for asked in everybody if not asked.error]
     by = Counter(asked.by for asked in well)
     tell.fact(f"{len(everybody)} requests: {by['gpu']} answered by the GPU, {by['fallback']} by the cloud's stand-in.")
@@ -191,8 +192,8 @@ def told(everybody: list[Asked], tell: Narrator) -> None:
     for asked in everybody:
         if asked.error:
             tell.fact(f"Asked at {asked.at / 60:.1f} min: {asked.error}.")
-    odd = [asked for asked in everybody if asked.error and not asked.tokens]
-    must(not odd, f"every caller is answered, or told of a cut after a token; but {odd}")
+    odd = [asked for asked in everybody if asked.error and not asked.tokens and asked.error != HONEST]
+    must(not odd, f"every caller is answered or told the truth; but {odd}")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def draw(everybody: Sequence[Asked], path: Path, scale: float) -> Path:
         for who in COLORS:
             _stems(axes, [asked for asked in well if asked.by == who], who)
         for number, asked in enumerate(asked for asked in everybody if asked.error):
-            _error(axes, asked, top * (0.66 - 0.1 * number))
+            _error(axes, asked, top * (0.81 - 0.06 * number))
         words = f" the slowest: {slowest.seconds:.0f} s"
         axes.annotate(
             words, (slowest.at / 60, slowest.seconds), (5, 3), textcoords="offset points", fontsize=9, color=INK
@@ -46,7 +46,7 @@ def draw(everybody: Sequence[Asked], path: Path, scale: float) -> Path:
         axes.set_xlabel(f"minutes of the fleet; played at 1 : {scale:g}, the gateway's budgets scaled alike")
         axes.set_ylabel("seconds to the whole answer")
         axes.tick_params(length=0)
-        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.583, 0.9), fontsize=9.5)
+        axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.6, 0.72), fontsize=9.5)
         axes.set_title(_title(everybody), loc="left", fontsize=12.5, fontweight="bold", pad=10)
         figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
     return path

@@ -12,7 +12,7 @@ def test_the_demo_tells_its_story_to_the_end(
 ) -> None:
     out = ROOT / "out" / "demo-tested"  # paths are told from the checkout
     monkeypatch.setattr(demo, "OUT", out)
-    monkeypatch.setattr(callers, "SCALE", 90)  # 8 s of callers
+    monkeypatch.setattr(callers, "SCALE", 60)  # 12 s of callers
     ended = demo.main(CDK_JSON)
     said = " ".join(capsys.readouterr().out.split())
     assert ended == 0, said
