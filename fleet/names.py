@@ -186,7 +186,5 @@ LANE_EXPECTED_WAIT = "llm_lane_expected_wait_seconds"  # of a caller who came no
 LANE_WAIT = "llm_lane_wait_seconds"
 LANE_REFUSALS = "llm_lane_refusals"
 LANE_TOKENS = "llm_lane_tokens"
-SPOT_NOTICE_TO_DRAINING = "llm_spot_notice_to_draining_seconds"
 SPOT_ABORTED_RATIO = "llm_spot_inflight_aborted_ratio"
-SPOT_REPLACEMENT_READY = "llm_spot_replacement_ready_latency_seconds"
 SPOT_WASTED_TOKENS = "llm_spot_wasted_decode_tokens_total"

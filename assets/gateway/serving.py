@@ -18,7 +18,7 @@ from gateway.fallback import Failure, Kind, Tier
 from gateway.ledger import State
 from gateway.record import Record
 from gateway.reply import Reply, error_body
-from relay import chat, sse, upstream
+from relay import chat, lane_headers, sse, upstream
 
 
 class BrokenStreamError(Exception):
@@ -108,7 +108,8 @@ class Serving:
         self._record.sent(tier)
         self._asked_at = self._clock()
         if tier is Tier.GPU:
-            asked = self._gpu.asked(self._ask, self._record.headers(seconds), by, fresh=fresh)
+            continued = {lane_headers.CONTINUED: lane_headers.YES} if self._continuable else {}
+            asked = self._gpu.asked(self._ask, {**self._record.headers(seconds), **continued}, by, fresh=fresh)
         else:
             asked = self._cloud.asked(self._ask, by)
         try:

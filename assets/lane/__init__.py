@@ -14,6 +14,7 @@ and what acts on them:
   engines     Ollama and llama.cpp's server behind one adapter
   buffer      between an engine at full speed and a slow reader
   turn        one request from its arrival to its last byte
+  delivery    from its buffer to its caller; what a caller is told
   service     the routes, loopback administration, the way out
   metrics     what is counted, as Prometheus text
   notify      systemd's readiness and watchdog

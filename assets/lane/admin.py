@@ -73,6 +73,5 @@ class Admin:
             depth=len(lane.line.waiting) + (lane.line.running is not None),
             expected_seconds=lane.expected_wait(),
             refusals={why: lane.line.counts[why] for why in REFUSALS},
-            **lane.notes,
         )
         return web.Response(text=text, content_type="text/plain", charset="utf-8")

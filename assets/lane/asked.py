@@ -71,6 +71,7 @@ class Terms:
     caller: str
     kind: str
     deadline_seconds: float
+    continued: bool = False  # another target goes on where this one stops
 
 
 def paths(engine: str) -> tuple[str, ...]:
@@ -96,7 +97,8 @@ def terms(headers: Mapping[str, str], config: Config) -> Terms:
     if math.isnan(seconds):
         seconds = config.deadline_seconds
     caller = headers.get(lane_headers.CALLER, "")[:CALLER_CHARACTERS]
-    return Terms(caller, kind, min(max(0.0, seconds), config.deadline_most_seconds))
+    continued = headers.get(lane_headers.CONTINUED) == lane_headers.YES
+    return Terms(caller, kind, min(max(0.0, seconds), config.deadline_most_seconds), continued)
 
 
 def read(path: str, raw: bytes, config: Config) -> Asked:

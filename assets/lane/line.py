@@ -186,7 +186,7 @@ class Line:
         self.leaves_at = leaves_at if self.leaves_at is None else min(self.leaves_at, leaves_at)
 
     def handed_back(self, now: float) -> list[Entry]:
-        """While leaving: who has delivered nothing and cannot finish. Streams that have begun to deliver stay."""
+        """While leaving: who cannot finish, and has delivered nothing or is continued elsewhere. Other streams stay."""
         if self.leaves_at is None:
             return []
         budget, back = self.leaves_at - now, []
@@ -195,7 +195,7 @@ class Line:
         while True:
             if entry is not None:
                 needs = self.left(entry, now).mean / SURE
-                if needs > budget and not entry.keeps_its_place:
+                if needs > budget and (entry.continued or not entry.keeps_its_place):
                     back.append(entry)
                 else:
                     budget -= needs

@@ -1,7 +1,6 @@
 """What is counted, as Prometheus text: few enough to be written without a library. The names' home is `names`."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import names
 
@@ -28,8 +27,8 @@ class Metrics:
         self.aborted = 0  # ended by the box, of those that had begun
         self.begun = 0
 
-    def text(self, *, depth: int, expected_seconds: float, refusals: Mapping[str, int], **spot: Any) -> str:
-        """Prometheus' text format. `spot`: what the agent knows and tells, by metric name."""
+    def text(self, *, depth: int, expected_seconds: float, refusals: Mapping[str, int]) -> str:
+        """Prometheus' text format."""
         lines = [
             *_told(names.LANE_DEPTH, "gauge", depth),
             *_told(names.LANE_EXPECTED_WAIT, "gauge", round(expected_seconds, 3)),
@@ -42,8 +41,6 @@ class Metrics:
             *_told(names.SPOT_WASTED_TOKENS, "counter", self.wasted),
             *_told(names.SPOT_ABORTED_RATIO, "gauge", round(self.aborted / max(1, self.begun), 4)),
         ]
-        for name, value in sorted(spot.items()):
-            lines += _told(name, "gauge", value)
         return "\n".join(lines) + "\n"
 
 

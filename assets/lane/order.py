@@ -27,6 +27,7 @@ class Entry:
     limit: int
     prompt_tokens: int
     sliceable: bool = False
+    continued: bool = False  # where it is cut, another target goes on
     queued: float = 0.0  # since when it waits: its arrival, or its last pause
     began: Optional[float] = None  # its turn at the engine; None: it waits
     first_token: Optional[float] = None  # of this turn

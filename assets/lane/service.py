@@ -1,9 +1,7 @@
 """The service: routes, the way into the line and out of it. `python -m lane` runs it."""
 
 import asyncio
-import json
 import logging
-import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Optional
@@ -11,22 +9,19 @@ from typing import Any, Optional
 from aiohttp import web
 
 from lane import asked as asks
-from lane.asked import Refusal, error_body
+from lane.asked import Refusal
 from lane.config import Config
+from lane.delivery import ENGINE_FAILED, ENGINE_RETRY_SECONDS, Delivery
 from lane.engines import engine_of
 from lane.estimates import Estimates
-from lane.line import Busy, Line, Why
+from lane.line import Line, Why
 from lane.metrics import Metrics
 from lane.order import Entry
-from lane.turn import EVENTS, EndedError, Turn
-from relay import lane_headers, sse, upstream
+from lane.turn import EVENTS, Turn
+from relay import lane_headers, upstream
 
 LOOK_SECONDS = 0.1  # while leaving: who cannot finish is handed back within it
 PROVE_AGAIN_SECONDS = 5.0
-SMALL_BYTES = 32 << 10  # what a socket takes at once
-ENGINE_RETRY_SECONDS = 5
-NO_CACHE = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
-PREEMPTED, ENGINE_FAILED = "SPOT_PREEMPTION", "engine_failed"
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104  behind the box's gate
 LOG = logging.getLogger("lane")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -41,13 +36,13 @@ class Lane:
         self.line = Line(config, Estimates(config))
         self.engine = engine_of(config, self._session)
         self.metrics = Metrics()
+        self._delivery = Delivery(config, self.line)
         self.exact: Optional[bool] = None  # whether two slices say what one answer says; None: not proved yet
         self._turns: dict[str, Turn] = {}
         self._clock = asyncio.get_running_loop().time
         self._timer: Optional[asyncio.TimerHandle] = None
         self._tasks: list[asyncio.Task[None]] = []
         self._leaving: Optional[asyncio.Task[None]] = None
-        self.notes: dict[str, float] = {}  # what the agent tells, by metric name
 
     # --- the process ---
 
@@ -93,20 +88,21 @@ class Lane:
             return await handler(request)
         except Refusal as refusal:
             self.line.counts[Why.REFUSED.value] += 1
-            return self._error(request.path, refusal.status, refusal.message, refusal.code, {"x-should-retry": "false"})
+            return self._delivery.error(
+                request.path, refusal.status, refusal.message, refusal.code, {"x-should-retry": "false"}
+            )
         except web.HTTPException as error:
             self.line.counts[Why.REFUSED.value] += 1
-            return self._error(request.path, error.status, error.reason, "refused", {"x-should-retry": "false"})
+            return self._delivery.error(
+                request.path, error.status, error.reason, "refused", {"x-should-retry": "false"}
+            )
         except ConnectionError:
             raise
         except Exception:
             LOG.exception("request %s", request.path[:100])
-            return self._error(request.path, 500, "An error of the lane; it is in the log", "internal_error", {})
-
-    def _error(self, path: str, status: int, message: str, code: str, headers: Mapping[str, str]) -> web.StreamResponse:
-        body = json.dumps(error_body(path, message, code, status))
-        told = {lane_headers.BOX: self._config.box, **headers} if self._config.box else headers
-        return web.Response(status=status, text=body, content_type="application/json", headers=told)
+            return self._delivery.error(
+                request.path, 500, "An error of the lane; it is in the log", "internal_error", {}
+            )
 
     async def _unknown(self, request: web.Request) -> web.StreamResponse:
         there = ", ".join((*asks.paths(self._config.engine), *asks.readable(self._config.engine)))
@@ -116,7 +112,9 @@ class Lane:
         try:
             status, body = await self.engine.get(request.path)
         except upstream.UpstreamError as error:
-            return self._error(request.path, 503, str(error), ENGINE_FAILED, {"Retry-After": str(ENGINE_RETRY_SECONDS)})
+            return self._delivery.error(
+                request.path, 503, str(error), ENGINE_FAILED, {"Retry-After": str(ENGINE_RETRY_SECONDS)}
+            )
         return web.Response(status=status, body=body, content_type="application/json")
 
     # --- one request ---
@@ -139,12 +137,13 @@ class Lane:
             stream=asked.stream,
             limit=asked.limit,
             prompt_tokens=asked.prompt_tokens,
+            continued=terms.continued,
             sliceable=not asked.whole
             and (bool(self.exact) if asked.fixed else self._config.inexact_slices and self.exact is not None),
         )
         busy = self.line.arrive(entry, now)
         if busy:
-            return self._busy(request.path, busy)
+            return self._delivery.busy(request.path, busy)
         turn = Turn(
             entry,
             asked,
@@ -159,7 +158,7 @@ class Lane:
         turn.task.add_done_callback(lambda _: self._settled(turn))
         self.advance()
         try:
-            return await self._deliver(request, turn, comments=self._config.gateway and turn.kind == EVENTS)
+            return await self._delivery.deliver(request, turn, comments=self._config.gateway and turn.kind == EVENTS)
         finally:
             await self._over(turn)
 
@@ -183,99 +182,6 @@ class Lane:
         said = headers.get(lane_headers.REQUEST, "") if self._config.gateway else ""
         plain = 8 <= len(said) <= 64 and said.isascii() and said.replace("-", "").isalnum()
         return said if plain and said not in self._turns else uuid.uuid4().hex[:16]
-
-    def _busy(self, path: str, busy: Busy) -> web.StreamResponse:
-        headers = {
-            "Retry-After": str(busy.retry_after_seconds),
-            lane_headers.WAIT: f"{busy.wait_seconds:.1f}",
-        }
-        message = f"The line is {busy.wait_seconds:.0f} s long; try again in {busy.retry_after_seconds} s"
-        if busy.why is Why.DRAINING:
-            message = "This box is leaving; another one answers"
-        return self._error(path, 503, message, busy.why.value, headers)
-
-    async def _deliver(self, request: web.Request, turn: Turn, *, comments: bool) -> web.StreamResponse:
-        """What the buffer holds, as its caller takes it; comments while nothing comes, where a gateway listens."""
-        response: Optional[web.StreamResponse] = None
-        while True:
-            try:
-                part = await self._next(turn, comments=comments)
-            except (EndedError, upstream.UpstreamError) as error:
-                return await self._failed(request, turn, response, error)
-            if part is None:
-                assert response is not None  # noqa: S101  an answer has bytes
-                await response.write_eof()
-                return response
-            data, tokens = part
-            if not turn.asked.stream:
-                turn.entry.delivered = turn.entry.decoded
-                return web.Response(body=data, content_type="application/json", headers=self._marks(turn))
-            if response is None:
-                response = web.StreamResponse(headers={"Content-Type": turn.kind, **NO_CACHE, **self._marks(turn)})
-                await response.prepare(request)
-            await self._write(request, response, data)
-            turn.entry.delivered += tokens
-
-    async def _next(self, turn: Turn, *, comments: bool) -> Optional[tuple[bytes, int]]:
-        if not comments:
-            return await turn.buffer.get()
-        while True:
-            try:
-                return await asyncio.wait_for(turn.buffer.get(), self._config.comment_seconds)
-            except asyncio.TimeoutError:
-                if turn.entry.began is None:
-                    return sse.comment("in line"), 0
-                if turn.entry.first_token is None:
-                    return sse.comment("reading the prompt"), 0
-                # an engine that stalls in the middle must look as it is
-
-    def _marks(self, turn: Turn) -> dict[str, str]:
-        told = {lane_headers.BOX: self._config.box} if self._config.box else {}
-        return {**told, lane_headers.SLICES: "same distribution"} if _inexact(turn) else told
-
-    async def _write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        transport = request.transport
-        if transport is None:
-            raise ConnectionResetError("the caller has left")
-        if len(data) <= SMALL_BYTES and not transport.get_write_buffer_size():
-            return await response.write(data)
-        try:
-            await asyncio.wait_for(response.write(data), self._config.reader_seconds)
-        except asyncio.TimeoutError:
-            transport.abort()
-            raise ConnectionResetError("the caller reads nothing") from None
-        return None
-
-    async def _failed(
-        self, request: web.Request, turn: Turn, response: Optional[web.StreamResponse], error: Exception
-    ) -> web.StreamResponse:
-        """The truth: an honest status where nothing went out yet, else the last event; never a quiet end."""
-        entry, path = turn.entry, turn.asked.path
-        if isinstance(error, EndedError) and error.why is Why.SLOW:
-            if request.transport:
-                request.transport.abort()
-            raise ConnectionResetError("the caller reads nothing")
-        if response is None and isinstance(error, EndedError):
-            wait = self.line.wait(entry, self._clock()).mean
-            if error.why is Why.DROPPED:
-                return self._error(path, 503, str(error), error.why.value, {"x-should-retry": "false"})
-            return self._busy(path, Busy(error.why, wait, max(1, math.ceil(min(wait, 120.0)))))
-        if response is None and isinstance(error, upstream.StatusError):
-            message = str(error.error.get("message") or error)
-            return self._error(path, error.status, message, str(error.error.get("code") or "engine"), {})
-        if response is None:
-            headers = {"Retry-After": str(ENGINE_RETRY_SECONDS)}
-            return self._error(path, 503, f"The engine: {error}", ENGINE_FAILED, headers)
-        code = PREEMPTED if isinstance(error, EndedError) and error.why is Why.DRAINING else ENGINE_FAILED
-        if turn.asked.openai:
-            told = {"message": str(error), "type": "server_error", "code": code}
-            body = {"error": told, "recoverable": not turn.asked.body.get("tools")}
-            last = sse.event({**body, "served_prefix_tokens": entry.delivered}, "error")
-        else:
-            last = sse.dumps({"error": str(error)}) + b"\n"
-        await self._write(request, response, last)
-        await response.write_eof()
-        return response
 
     # --- the line moves ---
 
@@ -360,7 +266,3 @@ class Lane:
         if now >= at:
             for turn in list(self._turns.values()):
                 turn.end(Why.DRAINING, "The GPU was taken in the middle of this answer")
-
-
-def _inexact(turn: Turn) -> bool:
-    return turn.entry.sliceable and not turn.asked.fixed

@@ -220,12 +220,8 @@ class Turn:
         asked, said = self.asked, []
         options = asked.body.get("stream_options")
         wants_usage = isinstance(options, dict) and options.get("include_usage") is True
-        joined = seam.Joined(
-            limit=asked.limit,
-            stops=seam.stops(asked.body.get("stop")),
-            wants_usage=wants_usage,
-            chat="messages" in asked.body,
-        )
+        stops, chats = seam.stops(asked.body.get("stop")), "messages" in asked.body
+        joined = seam.Joined(limit=asked.limit, stops=stops, wants_usage=wants_usage, chat=chats)
 
         def give(chunks: list[dict[str, Any]], tokens: int) -> None:
             for chunk in chunks:
@@ -285,11 +281,9 @@ class Turn:
             prompt = min(total, estimates.prompt(self.entry.prompt_tokens).mean)
             found = prompt, total - prompt, tokens
         prompt_seconds, token_seconds, tokens = found
+        mine = self.entry.prompt_tokens
         estimates.answered(
-            prompt_tokens=self.entry.prompt_tokens,
-            prompt_seconds=prompt_seconds,
-            tokens=tokens,
-            token_seconds=token_seconds,
+            prompt_tokens=mine, prompt_seconds=prompt_seconds, tokens=tokens, token_seconds=token_seconds
         )
         if stopped and tokens:
             estimates.length(tokens)

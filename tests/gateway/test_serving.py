@@ -8,6 +8,7 @@ from gateway import fallback
 from gateway.ledger import OPEN, State
 from gateway.memory import MemoryStore
 from gateway.voice import Voice
+from relay import lane_headers
 from tests.gateway.running import FAST, HELLO, MODEL, SCALE, closed_port, dumps, on_loop, serving
 from tests.gateway.targets import WORDS, Target, answers, breaks, chunk, fails, resets, says, silent
 
@@ -337,6 +338,7 @@ async def test_continuation_is_declared_never_tried() -> None:
         async with serving(gpu.url, cloud.url, cloud_settings={"continues": True}) as caller:
             answer = await caller.chat(stream=True, temperature=0, max_tokens=10)
             assert (answer.text, answer.done) == ("a b c d e", True)
+            assert gpu.asked[0].headers[lane_headers.CONTINUED] == lane_headers.YES
             assert cloud.asked[0].body["messages"][-1] == {"role": "assistant", "content": "a b c"}
             assert cloud.asked[0].body["max_tokens"] == 7, "what is left of the caller's limit"
             assert [c["continued_by"] for c in answer.chunks if "continued_by" in c] == ["cloud-model"]
@@ -345,6 +347,7 @@ async def test_continuation_is_declared_never_tried() -> None:
             gpu.script = [cut]
             async with serving(gpu.url, cloud.url, cloud_settings={"continues": True}) as caller:
                 assert not (await caller.chat(stream=True, **body)).done
+                assert lane_headers.CONTINUED not in gpu.asked[-1].headers
     assert len(cloud.asked) == 1
 
 

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from tests.gateway import bench as gateway
+from tests.gateway import engine as stand_in
 
 ROOT = Path(__file__).parents[2]
 for folder in (ROOT / "assets" / "bootstrap", ROOT / "assets"):
@@ -27,7 +28,7 @@ from tests.lane.running import Answer, Caller, serving  # noqa: E402
 from tests.lane.simulated import Simulation  # noqa: E402
 
 OUT = Path("out/bench/lane.json")
-STEPS, NOTICES, REQUESTS, ROUNDS = 100_000, 200, 3000, 3
+STEPS, NOTICES, REQUESTS, ROUNDS, LEAVERS = 100_000, 200, 3000, 3, 300
 LONG = {"temperature": 0, "max_tokens": 1024}
 SHORT = {"temperature": 0, "max_tokens": 16}
 BUDGET = {"added p50 ms": 0.5, "MB": 100.0, "cancelled ms": 100.0}
@@ -52,15 +53,30 @@ def latency() -> dict[str, Any]:
             )
             for share in (0.5, 0.99)
         }
-        left = asyncio.run(gateway.leavers(port, target))
+        left = asyncio.run(leavers(port, target))
         return {
             "direct p50 ms": round(gateway.percentile(times["direct"], 0.5), 2),
             **added,
             "MB": round(gateway.peak_mb(child.pid)),
-            "callers who left": gateway.LEAVERS,
+            "callers who left": LEAVERS,
             "cancelled median ms": round(statistics.median(left), 1),
             "cancelled ms": round(max(left), 1),
         }
+
+
+async def leavers(port: int, control: int) -> list[float]:
+    """Milliseconds from a caller's leaving in mid-stream to the engine's seeing it; the next one waits for that."""
+    left: list[float] = []
+    for _ in range(LEAVERS):
+        async with gateway.connection(port) as (reader, writer):
+            writer.write(gateway.request(port, stream=True, max_tokens=stand_in.SLOWLY))
+            await reader.readuntil(b"data: ")
+            left.append(time.monotonic())
+    await asyncio.sleep(1)
+    async with gateway.connection(control) as (reader, writer):
+        writer.write(b"GET /left HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        seen = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
+    return [(at - by) * 1000 for at, by in zip(sorted(seen), left, strict=True)]
 
 
 def steps() -> dict[str, Any]:

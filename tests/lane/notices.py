@@ -18,7 +18,7 @@ from tests.lane.running import HELLO, MODEL, Caller, serving
 SCALE = 20
 EACH = A10G / SCALE
 BUDGET_SECONDS = 100 / SCALE  # 120 s less 5 s of polling and 15 s of margin
-LATE_SECONDS = 0.5  # the least that a machine under load keeps to
+LATE_SECONDS = 2.0  # the least that a machine under load keeps to
 
 
 @dataclass

@@ -6,7 +6,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.lane.running import HELLO, MODEL, Answer, Caller, on_loop, serving
+from lane.order import Entry
+from tests.lane.running import HELLO, MODEL, Caller, on_loop, serving
 
 LONG = 1024
 FIXED = {"temperature": 0, "max_tokens": LONG}
@@ -134,17 +135,18 @@ def test_many_at_once_are_a_strict_line(engine: str, many: int) -> None:
     @on_loop
     async def run() -> None:
         async with serving(engine, exact=False) as caller:
-            began: list[int] = []
+            line, taken = caller.lane.line, list[Entry]()
+            take = line.take
 
-            async def one(number: int) -> Answer:
-                await asyncio.sleep(number * 0.01)
-                answer = await caller.chat(max_tokens=60, stream=True)
-                began.append(number)
-                return answer
+            def takes(now: float) -> Entry | None:
+                found = take(now)
+                taken.extend([found] if found else [])
+                return found
 
-            answers = await asyncio.gather(*(one(number) for number in range(many)))
+            line.take = takes  # type: ignore[method-assign]
+            answers = await asyncio.gather(*(caller.chat(max_tokens=60, stream=True) for _ in range(many)))
             assert all(answer.status == 200 and answer.text for answer in answers)
-            assert began == sorted(began)
+            assert [entry.arrived for entry in taken] == sorted(entry.arrived for entry in taken)
             assert caller.lane.line.counts["answered"] == many
             assert caller.lane.metrics.wasted == 0
 

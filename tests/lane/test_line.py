@@ -188,6 +188,8 @@ def test_leaving_ends_what_is_not_streamed_though_it_has_tokens_and_lets_a_strea
     stream.delivered = 10
     line.leaving(30)
     assert line.handed_back(6) == []
+    stream.continued = True
+    assert line.handed_back(6) == [stream]
 
 
 def test_a_second_word_brings_the_end_forward_and_never_back() -> None:
