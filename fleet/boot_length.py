@@ -20,7 +20,7 @@ ASSUMED = {"gate": 3.0, "plan": 1.5, "serve": 2.0, "warm-up": 2.0, "open": 0.1}
 
 # Documented of g5.xlarge and g6.xlarge, bytes per second.
 BASELINE, BURST = 312.5e6, 1250e6
-OF_THE_LINE = 1.1  # what a load that streams takes of the slower of network and reader, by `make bench-boot`
+OF_THE_LINE = 1.1  # the bound on what a load that streams takes of the slower of network and reader (`make bench-boot`)
 
 
 @dataclass(frozen=True)

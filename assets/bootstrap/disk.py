@@ -6,12 +6,15 @@ from collections.abc import Container
 from pathlib import Path
 
 import paths
+from log import say
 
 # Names that udev gives to instance-store disks; EBS volumes are called nvme-Amazon_Elastic_Block_Store_*.
 DISKS = ("/dev/disk/by-id", "nvme-Amazon_EC2_NVMe_Instance_Storage_*")
 # Where the deep-learning image mounts it (over LVM): mkfs would find it busy (aws-behaviours: image-mounts-store).
 IMAGE_MOUNT = Path("/opt/dlami/nvme")
 OWN_MOUNT = paths.STATE / "nvme"
+# Of a file that is read in order: at the kernel's 128 KiB a loop device gave 262 to 430 MB/s, at this 917 to 1300.
+READ_AHEAD_KB = 8192
 
 
 class DiskError(Exception):
@@ -23,11 +26,21 @@ def prepare() -> str:
     mount, how = _mount()
     folder = mount / "fleet"
     folder.mkdir(exist_ok=True)
+    read_ahead(folder)
     paths.STORE.unlink(missing_ok=True)
     paths.STORE.symlink_to(folder)
     for part in (paths.MODELS / "blobs", paths.MODELS / "manifests", paths.ENGINE):
         part.mkdir(parents=True, exist_ok=True)
     return how
+
+
+def read_ahead(folder: Path) -> None:
+    """Have the kernel read further ahead in a folder's file system; where it has no such knob, all stays as it is."""
+    device = folder.stat().st_dev
+    try:
+        Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").write_text(str(READ_AHEAD_KB))
+    except OSError as error:
+        say(f"read-ahead of {folder} stays as it is: {error}")
 
 
 def _mount() -> tuple[Path, str]:

@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, Union
 
+import disk
 from log import say
 
 DEVICE = "/dev/fuse"
 THREADS = 8  # each may wait for a part that is on its way
 READ_MOST_BYTES = 1 << 20  # one request: as much as an engine asks for at once
-READ_AHEAD_KB = 8192  # of the mount: at the kernel's 128 KiB a reader waits for every request's way to and fro
 REQUEST_BYTES = 16384  # one request of the kernel's, none of which brings data
 CACHED_SECONDS = 3600  # nothing about the file ever changes
 
@@ -64,11 +64,7 @@ class Mount:
         self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(THREADS)]
         for thread in self._threads:
             thread.start()
-        device = folder.stat().st_dev
-        try:
-            Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").write_text(str(READ_AHEAD_KB))
-        except OSError as error:
-            say(f"stream: read-ahead stays as it is: {error}")
+        disk.read_ahead(folder)  # at the kernel's 128 KiB a reader waits for every request's way to and fro
 
     def wait(self) -> None:
         """Until nobody holds the file any more and it is mounted nowhere."""

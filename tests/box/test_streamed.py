@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import disk
 import fuse
 import model_file
 import pytest
@@ -99,6 +100,9 @@ def test_model_loads_while_it_arrives_and_the_disk_has_it_once_the_box_serves(
     assert (stage(box, "restore")["how"], stage(box, "load")["how"]) == ("streamed", "streamed")
     assert float(stage(box, "load")["end"]) <= float(stage(box, "open")["start"])
     assert "WARNING" not in box.log()
+    device = box.inside("/var/lib/fleet/nvme").stat().st_dev
+    knob = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    assert int(knob.read_text()) == disk.READ_AHEAD_KB  # of what the engine reads later
     assert world.wait(lambda: streamed_metric(box)) == [1]
     box.systemctl("stop", "fleet-boot")
     box.wait_for("STREAM kept")

@@ -15,12 +15,14 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[3] / "assets" / "bootstrap"))
+
 import download
 import fuse
 import paths
+import restore
 import s3
 import window
-from restore import Keys
 
 
 def read(path: str, rate: float) -> None:
@@ -54,13 +56,22 @@ def streamed(bucket: s3.Bucket, item: download.Item, folder: Path, rate: str) ->
         mount.wait()
 
 
+def forget(path: Path) -> float:
+    """Have the reader meet the disk, since memory holds no 18 GB; the seconds that it took, which nobody waits for."""
+    began = time.monotonic()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return time.monotonic() - began
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "read":
         read(sys.argv[2], float(sys.argv[3]))
         sys.exit()
     endpoint, how, where, size, digest, reader_rate, disk_rate = sys.argv[1:]
     os.environ["AWS_ENDPOINT_URL"], paths.LOG = endpoint, Path(where, "log")
-    bucket = s3.Bucket("bench", "us-east-1", Keys())  # type: ignore[arg-type]
+    bucket = s3.Bucket("bench", "us-east-1", restore.Keys())  # type: ignore[arg-type]
     folder = Path(where, how)
     folder.mkdir()
     item = download.Item(f"blobs/sha256-{digest}", folder / digest, int(size), sha256=digest)
@@ -69,6 +80,7 @@ if __name__ == "__main__":
         streamed(bucket, item, folder, reader_rate)
     else:
         download.download(bucket, [item])
+        started += forget(item.path)
         reader(item.path, disk_rate)
     seconds = time.monotonic() - started
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
