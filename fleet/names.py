@@ -89,8 +89,9 @@ def gateway_log_group(fleet: str) -> str:
 
 ROOMS = ("store", "lever", "group")  # stacks, in the order in which they deploy
 ROOM_GATEWAY = "gateway"  # the last, where the settings have a gateway
+ALL_ROOMS = (*ROOMS, ROOM_GATEWAY)
 OUTPUT_BUCKET = "BucketName"  # of the store
-OUTPUT_ENDPOINT = "Endpoint"  # of the group
+OUTPUT_ENDPOINT = "Endpoint"  # of the group, and of the gateway
 CACHE_PREFIX = "cache/"  # of the store: what boxes may write; everything else only `fleetctl publish`
 RELEASED_PREFIX = "artifacts/released/"  # of the store: which caches boxes may restore
 METADATA_SHA256 = "sha256"  # of a published file, in its object's metadata

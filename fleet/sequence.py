@@ -4,6 +4,7 @@ Deploy: the model store; then, once `fleetctl publish` has filled it, everything
 first box to serve (aws-behaviours: first-box-awaited), and a box without a model never does. An empty store ends the
 deploy here, with the next command.
 While launching is suspended, or something else rolls the group, a deploy is refused: it would wait and roll back.
+A gateway that stands although `cdk.json` has none any more is deleted first, after asking.
 Destroy: every stack, then by listing what is kept on purpose and what that costs.
 Arguments after the verb go to the CLI (`make deploy ARGS="--require-approval never"`).
 """
@@ -12,6 +13,7 @@ import argparse
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from fleet import built, names, publish, validation
@@ -25,6 +27,9 @@ from fleet.outsiders import printable
 from fleet.settings import Settings
 
 ASSEMBLY = "cdk.out"
+TABLE_USD_PER_GB_MONTH = 0.45  # DynamoDB Standard and its point-in-time recovery, us-east-2, July 2026, from memory
+DELETED_SECONDS = 1800  # streams end within 10 minutes, balancer and tasks after them
+POLL_SECONDS = 5.0
 S3_USD_PER_GB_MONTH = 0.023  # S3 Standard, us-east-2, July 2026
 
 
@@ -40,6 +45,8 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     """Refuse what would hang or be refused; synthesize once; store, check, rest."""
     aws = _account(settings, arguments)
     checks_roll.require_clear(Ground(settings, aws))
+    if settings.gateway is None:
+        end_gateway(aws, settings, arguments)
     _cdk("list", "--output", ASSEMBLY)
     _cdk("deploy", "--app", ASSEMBLY, names.stack(settings.fleet_name, "store"), *arguments)
     bucket = publish.store_bucket(aws, settings.fleet_name)
@@ -59,10 +66,46 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
 def destroy(settings: Settings, arguments: Sequence[str]) -> None:
     """Delete every stack, those of a half-done destroy too; say what stays."""
     aws = _account(settings, arguments)
+    if settings.gateway is None:
+        end_gateway(aws, settings, arguments)
     _cdk("destroy", "--all", *arguments)
-    if left := [name for room in names.ROOMS if _stands(aws, name := names.stack(settings.fleet_name, room))]:
+    if left := [name for room in names.ALL_ROOMS if _stands(aws, name := names.stack(settings.fleet_name, room))]:
         raise NotDestroyedError(f"Still standing: {', '.join(left)}. Run `make destroy` again to delete the rest.")
     sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings))) + "\n")
+
+
+def end_gateway(aws: Aws, settings: Settings, arguments: Sequence[str]) -> None:
+    """Delete a gateway that stands although the settings have none: what it imports of the group can then change.
+
+    Asks, unless the CLI is told not to; its table is kept. Raises NotDestroyedError.
+    """
+    stack = names.stack(settings.fleet_name, names.ROOM_GATEWAY)
+    if not _stands(aws, stack):
+        return
+    sys.stdout.write(
+        f"cdk.json has no gateway any more, and {stack} stands: it is deleted first. Requests under way have 10 "
+        f"minutes; the table {names.gateway_table(settings.fleet_name)} with keys, caps and ledger is kept.\n"
+    )
+    if not any("never" in argument or argument in ("--force", "-f") for argument in arguments):
+        try:
+            said = input(f"Delete {stack} (y/n)? ")
+        except EOFError:
+            said = ""
+        if said.strip().lower() not in ("y", "yes"):
+            raise NotDestroyedError(f"{stack} stands: put the section back into cdk.json, or answer with y.")
+    aws.call("cloudformation", "DeleteStack", StackName=stack)
+    until = time.monotonic() + DELETED_SECONDS
+    while _stands(aws, stack):
+        if time.monotonic() > until or _status(aws, stack) == "DELETE_FAILED":
+            raise NotDestroyedError(f"{stack} still stands: its events in CloudFormation say why.")
+        time.sleep(POLL_SECONDS)
+
+
+def _status(aws: Aws, stack: str) -> str:
+    try:
+        return str(aws.call("cloudformation", "DescribeStacks", StackName=stack)["Stacks"][0]["StackStatus"])
+    except MissingError:
+        return "DELETE_COMPLETE"
 
 
 def _account(settings: Settings, arguments: Sequence[str]) -> Aws:
@@ -92,9 +135,20 @@ def kept(aws: Aws, settings: Settings) -> list[str]:
     found = aws.call("ssm", "GetParameters", Names=wanted)["Parameters"]
     return [
         *(_store(aws, bucket) for bucket in stores),
+        *_table(aws, names.gateway_table(settings.fleet_name)),
         *(f"  {item['Name']}: free; a new deploy goes on from it" for item in found),
         "  CDKToolkit, the account's own CDK bucket and roles: cents a month, shared with every CDK app",
     ]
+
+
+def _table(aws: Aws, name: str) -> list[str]:
+    try:
+        table = aws.call("dynamodb", "DescribeTable", TableName=name)["Table"]
+    except MissingError:
+        return []
+    gigabytes = table.get("TableSizeBytes", 0) / 1e9
+    dollars = f"about ${gigabytes * TABLE_USD_PER_GB_MONTH:.2f} a month"
+    return [f"  table {name}: {gigabytes:.1f} GB, {dollars}; a gateway that comes back takes it up (docs/teardown.md)"]
 
 
 def _store(aws: Aws, bucket: str) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from moto.ecs.models import ecs_backends
+from moto.elbv2.models import elbv2_backends
 
 from fleet.embedded import ACCOUNT, control, credentials, lambdas
 from fleet.embedded.calls import Call
@@ -100,6 +101,7 @@ def _put_service(region: str, name: str, properties: Properties) -> str:
     known = ecs.describe_services(cluster=cluster, services=[service])["services"]
     if known and known[0]["status"] == "ACTIVE":
         return str(ecs.update_service(service=service, **wanted)["service"]["serviceArn"])
+    _lead_callers_to(host, region, properties)
     made = ecs.create_service(
         serviceName=service,
         launchType=properties["LaunchType"],
@@ -108,6 +110,14 @@ def _put_service(region: str, name: str, properties: Properties) -> str:
         **wanted,
     )
     return str(made["service"]["serviceArn"])
+
+
+def _lead_callers_to(host: Host, region: str, properties: Properties) -> None:
+    """The balancer's address, which the stack tells as its endpoint, is the stand-in's on this machine."""
+    backend = elbv2_backends[ACCOUNT][region]
+    for wanted in properties["LoadBalancers"]:
+        for balancer in backend.target_groups[wanted["TargetGroupArn"]].load_balancer_arns:
+            backend.load_balancers[balancer].dns_name = host.tell("state")["door"].removeprefix("http://")
 
 
 def _remove_service(region: str, name: str, properties: Properties) -> None:

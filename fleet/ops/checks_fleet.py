@@ -13,8 +13,9 @@ from lambdas.watchdog.state import Mode, StateError, loads
 def stacks(ground: Ground) -> Finding:
     """Whether every room stands, and none is stuck half-way."""
     fleet = ground.settings.fleet_name
+    rooms = names.ALL_ROOMS if ground.settings.gateway else names.ROOMS
     states = {}
-    for room in names.ROOMS:
+    for room in rooms:
         try:
             described = ground.aws.call("cloudformation", "DescribeStacks", StackName=names.stack(fleet, room))
             states[room] = described["Stacks"][0]["StackStatus"]
@@ -32,10 +33,8 @@ def stacks(ground: Ground) -> Finding:
     moving = [room for room, status in states.items() if status.endswith("_IN_PROGRESS")]
     if moving:
         return warned(f"a deploy is under way: {', '.join(moving)}", "wait; the watchdog waits too, up to its skip cap")
-    absent = [room for room in names.ROOMS if room not in states]
-    return passed(
-        f"{len(states)} of {len(names.ROOMS)} stacks stand" + (f"; to come: {', '.join(absent)}" if absent else "")
-    )
+    absent = [room for room in rooms if room not in states]
+    return passed(f"{len(states)} of {len(rooms)} stacks stand" + (f"; to come: {', '.join(absent)}" if absent else ""))
 
 
 def offerings(ground: Ground) -> Finding:

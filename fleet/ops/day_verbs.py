@@ -138,7 +138,8 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
 
 
 def _endpoint(operator: Operator) -> str:
-    name = names.stack(operator.settings.fleet_name, "group")
+    room = names.ROOM_GATEWAY if operator.settings.gateway else "group"  # with one, nobody else may call the fleet's
+    name = names.stack(operator.settings.fleet_name, room)
     outputs = operator.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
     return str(next(output["OutputValue"] for output in outputs if output["OutputKey"] == names.OUTPUT_ENDPOINT))
 

@@ -7,12 +7,13 @@ CloudFormation takes, or it is refused.
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fleet import names
 from fleet.errors import UserError
-from fleet.ops.errors import MissingError
+from fleet.ops.errors import DeniedError, MissingError
 from fleet.ops.review import Stack, Template, refers
 
 LOGICAL_ID = re.compile("[A-Za-z0-9]{1,255}")
@@ -61,11 +62,25 @@ def observed(aws: Any, fleet: str, templates: Mapping[str, Template]) -> tuple[S
     UserError for a stack of another name: it would be no part of this fleet, and the role may not read it.
     """
     rooms = [names.stack(fleet, room) for room in names.ROOMS]
-    if strange := sorted(templates.keys() - set(rooms)):
-        raise UserError(f"review: {', '.join(strange)}: no stack of fleet {fleet}; allowed: {', '.join(rooms)}")
-    return tuple(
+    gateway = names.stack(fleet, names.ROOM_GATEWAY)
+    if strange := sorted(templates.keys() - {*rooms, gateway}):
+        allowed = ", ".join((*rooms, gateway))
+        raise UserError(f"review: {', '.join(strange)}: no stack of fleet {fleet}; allowed: {allowed}")
+    found = [
         _observe(aws, name, templates[name]) if name in templates else Stack(name, {}, left_out=True) for name in rooms
-    )
+    ]
+    if gateway in templates:
+        return (*found, _observe(aws, gateway, templates[gateway]))
+    return (*found, *_taken_out(aws, gateway))
+
+
+def _taken_out(aws: Any, gateway: str) -> tuple[Stack, ...]:
+    """A gateway that stands and is not asked for any more: `make deploy` deletes it."""
+    try:
+        stack = _observe(aws, gateway, {})
+    except DeniedError:  # a reviewer's role of a time before gateways
+        return ()
+    return () if stack.deployed is None else (replace(stack, taken_out=True),)
 
 
 def _observe(aws: Any, name: str, proposed: Template) -> Stack:

@@ -64,6 +64,16 @@ class Decided:
 
 
 @dataclass(frozen=True)
+class GatewayView:
+    """The gateway's tasks, and which of its alarms are lit."""
+
+    running: int
+    desired: int
+    rollout: str  # ECS's word on the last deployment
+    lit: tuple[str, ...]  # pages of docs/runbook
+
+
+@dataclass(frozen=True)
 class View:
     """One look at a fleet: what the watchdog would see, what it remembers, what it did."""
 
@@ -75,10 +85,11 @@ class View:
     spot_usd: dict[tuple[str, str], float]  # by pool and zone, USD per hour, now
     runaway_seconds: float | None  # how long a generation has run that does not end; None where there is none
     streamed: bool | None = None  # whether the last warm boot loaded the model while it arrived; None where none told
+    gateway: GatewayView | None = None  # None: the settings have none
 
 
 def look(settings: Settings, aws: Aws) -> View:
-    """Ten calls and the log, the independent ones at the same time."""
+    """Ten calls and the log, the independent ones at the same time; with a gateway two more."""
     fleet = settings.fleet_name
     function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
     cloud = OperatorCloud(settings, aws, function)
@@ -107,7 +118,23 @@ def look(settings: Settings, aws: Aws) -> View:
         state, problem = loads(text), ""
     except StateError as error:
         state, problem = None, str(error)
-    return View(world, state, problem, decided, complete, prices, *told)
+    gateway = gateway_view(aws, fleet) if settings.gateway else None
+    return View(world, state, problem, decided, complete, prices, *told, gateway=gateway)
+
+
+def gateway_view(aws: Aws, fleet: str) -> GatewayView:
+    """Two calls; a gateway that is not deployed yet has no task and wants none."""
+    name, prefix = names.gateway_service(fleet), f"{fleet}-gateway-"
+    try:
+        found = aws.call("ecs", "DescribeServices", cluster=name, services=[name])["services"]
+    except MissingError:
+        found = []
+    if not found:
+        return GatewayView(0, 0, "not deployed", ())
+    alarms = aws.call("cloudwatch", "DescribeAlarms", AlarmNamePrefix=prefix, StateValue="ALARM")["MetricAlarms"]
+    lit = tuple(alarm["AlarmName"].removeprefix(f"{fleet}-") for alarm in alarms)
+    rollout = next((each.get("rolloutState", "") for each in found[0]["deployments"]), "")
+    return GatewayView(found[0]["runningCount"], found[0]["desiredCount"], rollout, lit)
 
 
 def target_group(aws: Aws, fleet: str) -> str:

@@ -11,10 +11,12 @@ from fleet.ops import checks_account as account
 from fleet.ops import checks_deploy as deploy
 from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
+from fleet.ops import checks_gateway as gateway
 from fleet.ops import checks_network as network
 from fleet.ops import checks_roll as roll
 from fleet.ops.checks import Check, Finding, Ground, Level, failed
 from fleet.ops.errors import CredentialsError, OperatorError
+from fleet.settings import Settings
 
 # In the order in which an operator would want to hear of them.
 CHECKS: tuple[tuple[str, Check], ...] = (
@@ -37,6 +39,11 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     *roll.CHECKS,
     ("watchdog's role", flip.watchdog_role),
 )
+
+
+def checks(settings: Settings) -> tuple[tuple[str, Check], ...]:
+    """Those that the settings ask for."""
+    return (*CHECKS, *gateway.CHECKS) if settings.gateway else CHECKS
 
 
 @dataclass(frozen=True)

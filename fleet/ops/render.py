@@ -60,6 +60,8 @@ def status(found: Status) -> Group:
     if found.last_warm_boot:
         slower = ", which takes a minute longer: docs/box.md" if found.last_warm_boot == "downloaded" else ""
         facts.add_row("last warm boot", f"the model was {found.last_warm_boot}{slower}")
+    if found.gateway:
+        facts.add_row("gateway", found.gateway)
     facts.add_row("failovers", f"{found.failovers_counted} in {found.valve_window_hours} h that the valve counts")
     facts.add_row("cost", f"${found.usd_per_day:.2f} a day now, ${found.usd_per_day_on_demand:.2f} all on-demand")
     boxes = _plain_table("box", "kind", "pool", "zone", "age", "state", "target", "boot", "$/h")

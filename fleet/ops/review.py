@@ -39,6 +39,7 @@ _LOSS = {
     "AWS::EC2::Subnet": "the boxes that run in it",
     "AWS::Logs::LogGroup": "the log",
     "AWS::SNS::Topic": "every confirmed subscription",
+    "AWS::ECS::Service": "the gateway: its callers get 503 until it is made again",
 }
 _PERMISSIONS = (
     "AWS::IAM::",
@@ -87,6 +88,7 @@ class Stack:
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     status: str = "CREATE_COMPLETE"
     left_out: bool = False  # of the assembly: a deploy does not touch it
+    taken_out: bool = False  # of the settings: a deploy deletes it before anything else
 
 
 @dataclass(frozen=True)
@@ -273,6 +275,8 @@ def _destructive(changes: tuple[Change, ...]) -> Iterator[str]:
 
 def _notes(stacks: tuple[Stack, ...]) -> Iterator[str]:
     for stack in stacks:
+        if stack.taken_out:
+            yield f"{stack.name} is not in the settings any more: `make deploy` deletes it first, after asking"
         if stack.left_out:
             yield f"{stack.name} is not synthesized: a deploy of all stacks leaves it as it stands"
         if stack.status.endswith("_IN_PROGRESS"):

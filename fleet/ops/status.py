@@ -71,6 +71,7 @@ class Status:
     last_warm_boot: str  # streamed, or downloaded: it loaded the model only once it was there; "" where none told
     usd_per_day: float
     usd_per_day_on_demand: float
+    gateway: str  # its tasks; empty: the settings have none
     problems: tuple[str, ...]
 
     @property
@@ -103,6 +104,7 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         last_warm_boot={None: "", True: "streamed", False: "downloaded"}[view.streamed],
         usd_per_day=round(sum(box.usd_per_hour or 0 for box in boxes) * HOURS_PER_DAY, 2),
         usd_per_day_on_demand=round(_all_on_demand(desired, settings), 2),
+        gateway=_gateway(view),
         problems=(),
     )
     return _with_problems(status, view)
@@ -153,6 +155,15 @@ def _doing(view: View) -> str:
     return ", ".join(words)
 
 
+def _gateway(view: View) -> str:
+    found = view.gateway
+    if found is None:
+        return ""
+    if not found.desired:
+        return "not deployed"
+    return f"{found.running} of {found.desired} tasks" + (", rolling" if found.rollout == "IN_PROGRESS" else "")
+
+
 def _line(decided: Decided) -> dict[str, Any]:
     record = decided.record
     return {
@@ -192,4 +203,10 @@ def _with_problems(status: Status, view: View) -> Status:
         found.append(f"the last decision failed: {status.decisions[-1]['outcome']}: docs/runbook/function-failed.md")
     if view.world.refreshes and view.world.refreshes[0].failed:
         found.append(f"the last instance refresh is {view.world.refreshes[0].status}: docs/runbook/deploy-failed.md")
+    if gateway := view.gateway:
+        if not gateway.desired:
+            found.append("the gateway is not deployed: make deploy")
+        elif gateway.running < gateway.desired:
+            found.append(f"{status.gateway} of the gateway run: docs/runbook/gateway-down.md")
+        found += [f"alarm {page} is lit: docs/runbook/{page}.md" for page in gateway.lit]
     return replace(status, problems=tuple(found))

@@ -38,7 +38,7 @@ def preflight_command(operator: Operator, as_json: bool) -> None:
     \b
     Example:  fleetctl preflight --json | jq '.[] | select(.level == "fail")'
     """
-    lines = preflight.run(preflight.CHECKS, Ground(operator.settings, operator.aws))
+    lines = preflight.run(preflight.checks(operator.settings), Ground(operator.settings, operator.aws))
     if as_json:
         print_json([{"check": line.check, **dataclasses.asdict(line.finding)} for line in lines])
     else:

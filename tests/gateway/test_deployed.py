@@ -4,16 +4,19 @@ import asyncio
 import dataclasses
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
-from fleet import names, validation
+from fleet import names, sequence, validation
 from fleet.embedded import EmbeddedError
 from fleet.embedded import assembly as cloud_assembly
 from fleet.embedded.deployed import Deployed
+from fleet.ops import deployed_stacks, observe, review, status
+from fleet.ops.aws import Aws
 from gateway.callers import Key, key_hash
 from gateway.store import DynamoStore
 from tests import permissions
@@ -95,6 +98,18 @@ async def test_gpu_answers_and_while_it_is_gone_the_fallback_does_and_says_what_
     assert (used["requests"], used["fallbacks"]) == ({"N": "3"}, {"N": "2"})
 
 
+def test_callers_find_it_by_the_stacks_output_and_status_tells_of_its_tasks(standing: Deployed) -> None:
+    aws = Aws(standing.aws.region, standing.aws.environment())
+    assert standing.output("gateway", names.OUTPUT_ENDPOINT) == f"{standing.gateway()['door']}/v1"
+    found = status.judge(observe.look(standing.settings, aws), standing.settings, datetime.now(UTC))
+    assert found.gateway == "2 of 2 tasks"
+    standing.aws.client("cloudwatch").set_alarm_state(
+        AlarmName="llm-gateway-spend", StateValue="ALARM", StateReason="a test"
+    )
+    found = status.judge(observe.look(standing.settings, aws), standing.settings, datetime.now(UTC))
+    assert "alarm gateway-spend is lit: docs/runbook/gateway-spend.md" in found.problems
+
+
 def test_its_table_expires_and_can_be_restored_to_a_point_in_time(standing: Deployed) -> None:
     table = standing.aws.client("dynamodb")
     name = names.gateway_table("llm")
@@ -149,8 +164,14 @@ async def test_taken_out_it_leaves_its_table_and_the_fleets_own_balancer_admits_
     aws = standing.aws
     with pytest.raises(EmbeddedError, match="in use by llm-gateway"):
         cloud_assembly.deploy(aws, assembly, "llm-group")
-    ended = standing.gateway()["door"]
-    aws.client("cloudformation").delete_stack(StackName=STACK)
+    ended, operator = standing.gateway()["door"], Aws(aws.region, aws.environment())
+    bare = dataclasses.replace(standing.settings, gateway=None)
+    stacks = deployed_stacks.observed(operator, "llm", deployed_stacks.synthesized(assembly))
+    told = review.review(stacks).notes
+    assert "llm-gateway is not in the settings any more: `make deploy` deletes it first, after asking" in told
+    sequence.end_gateway(operator, bare, ["--require-approval=never"])
+    cloud_assembly.deploy(aws, assembly, "llm-group")
+    assert "table llm-gateway" in "".join(sequence.kept(operator, bare))
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"{ended}/v1/health")

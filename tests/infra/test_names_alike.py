@@ -21,7 +21,9 @@ NAMES: tuple[Callable[[str], str], ...] = (
     names.patience_clock,
     names.no_healthy_target_alarm,
     names.ask_document,
-    *((lambda fleet, room=room: names.stack(fleet, room)) for room in names.ROOMS),  # type: ignore[misc]
+    names.gateway_table,
+    names.gateway_log_group,
+    *((lambda fleet, room=room: names.stack(fleet, room)) for room in names.ALL_ROOMS),  # type: ignore[misc]
 )
 
 
@@ -35,7 +37,9 @@ def of(fleet: str) -> set[str]:
             here.format("logs", f"log-group:{name(fleet)}:x")
             for name in (names.box_log_group, names.watchdog_log_group)
         ),
-        *(here.format("cloudformation", f"stack/{names.stack(fleet, room)}/1") for room in names.ROOMS),
+        *(here.format("cloudformation", f"stack/{names.stack(fleet, room)}/1") for room in names.ALL_ROOMS),
+        here.format("dynamodb", f"table/{names.gateway_table(fleet)}"),
+        here.format("logs", f"log-group:{names.gateway_log_group(fleet)}:x"),
         here.format("autoscaling", f"autoScalingGroup:1:autoScalingGroupName/{names.group(fleet)}"),
         here.format("lambda", f"function:{names.watchdog_function(fleet)}"),
         here.format("states", f"stateMachine:{names.patience_clock(fleet)}"),

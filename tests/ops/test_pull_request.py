@@ -188,7 +188,7 @@ def test_a_stack_that_is_left_out_is_said_and_one_of_another_name_refused(
     done = CliRunner().invoke(main, ["review", "--assembly", str(out)], env=live.aws.environment())
     assert done.exit_code == 2
     assert done.output.startswith(
-        "review: other-group: no stack of fleet llm; allowed: llm-store, llm-lever, llm-group\n"
+        "review: other-group: no stack of fleet llm; allowed: llm-store, llm-lever, llm-group, llm-gateway\n"
     )
 
 

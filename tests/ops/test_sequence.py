@@ -65,10 +65,12 @@ def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
 def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
     arguments: tuple[str, ...],
     together: bool,
+    account: Any,
     settings: Settings,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    account()
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(sequence, "_cdk", lambda *words: commands.append(words))
     monkeypatch.setattr(sequence.publish, "store_bucket", lambda *_: "store")
@@ -79,6 +81,71 @@ def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
     assert ("fleetctl publish --built" in capsys.readouterr().out) is not together
     assert [words[0] for words in commands] == ["list", "deploy", "deploy"]
     assert commands[-1][3:] == (*(("--all", "--concurrency=4") if together else ("--all",)), *arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said", "deleted"),
+    [((), "y", True), ((), "n", False), ((), None, False), (("--require-approval=never",), None, True)],
+    ids=["yes", "no", "nobody to ask", "told not to ask"],
+)
+def test_a_gateway_that_was_taken_out_is_deleted_before_the_fleet_changes_after_asking(
+    arguments: tuple[str, ...],
+    said: str | None,
+    deleted: bool,
+    account: Any,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    standing = ["llm-gateway"]
+    aws = account()
+    aws.answers["cloudformation DeleteStack"] = lambda StackName: standing.remove(StackName)
+    aws.answers["cloudformation DescribeStacks"] = lambda StackName: described(StackName, standing)
+
+    def answer(_: str) -> str:
+        if said is None:
+            raise EOFError
+        return said
+
+    monkeypatch.setattr("builtins.input", answer)
+    if deleted:
+        sequence.end_gateway(aws, settings, arguments)
+    else:
+        with pytest.raises(NotDestroyedError, match="llm-gateway stands: put the section back into cdk.json"):
+            sequence.end_gateway(aws, settings, arguments)
+    assert (standing == []) is deleted
+    assert "the table llm-gateway with keys, caps and ledger is kept" in capsys.readouterr().out
+
+
+def described(stack: str, standing: list[str]) -> dict[str, Any]:
+    if stack not in standing:
+        raise MissingError(f"Stack {stack} does not exist", "make deploy makes it")
+    return {"Stacks": [{"StackStatus": "DELETE_FAILED"}]}
+
+
+def test_a_gateway_that_cannot_be_deleted_is_told_and_nothing_is_deployed(
+    account: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aws = account()
+    aws.answers["cloudformation DeleteStack"] = {}
+    aws.answers["cloudformation DescribeStacks"] = lambda StackName: described(StackName, ["llm-gateway"])
+    with pytest.raises(NotDestroyedError, match="still stands: its events in CloudFormation say why"):
+        sequence.end_gateway(aws, settings, ["--force"])
+
+
+def test_without_a_gateway_nobody_is_asked(account: Any, settings: Settings) -> None:
+    aws = account()
+    sequence.end_gateway(aws, settings, [])
+    assert [name for name, _ in aws.asked] == ["cloudformation DescribeStacks"]
+
+
+def test_the_gateways_table_is_listed_as_kept(
+    account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    aws = account()
+    aws.answers["dynamodb DescribeTable"] = {"Table": {"TableSizeBytes": 2_000_000_000}}
+    sequence.destroy(settings, [])
+    assert "table llm-gateway: 2.0 GB, about $0.90 a month; a gateway that comes back" in capsys.readouterr().out
 
 
 def test_a_deploy_is_refused_before_anything_runs_while_launching_is_suspended_and_a_roll_is_under_way(
