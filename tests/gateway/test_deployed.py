@@ -159,11 +159,11 @@ async def test_tasks_that_do_not_come_up_fail_the_deploy_and_the_old_ones_serve_
 
 @on_loop
 async def test_taken_out_it_leaves_its_table_and_the_fleets_own_balancer_admits_callers_again(
-    standing: Deployed, assembly: Path
+    standing: Deployed, assembly: Path, tmp_path: Path
 ) -> None:
     aws = standing.aws
-    with pytest.raises(EmbeddedError, match="in use by llm-gateway"):
-        cloud_assembly.deploy(aws, assembly, "llm-group")
+    with aws.fork(tmp_path / "copy") as copy, pytest.raises(EmbeddedError, match="in use by llm-gateway"):
+        cloud_assembly.deploy(copy, assembly, "llm-group")
     ended, operator = standing.gateway()["door"], Aws(aws.region, aws.environment())
     bare = dataclasses.replace(standing.settings, gateway=None)
     stacks = deployed_stacks.observed(operator, "llm", deployed_stacks.synthesized(assembly))

@@ -111,7 +111,7 @@ def test_a_gateway_that_was_taken_out_is_deleted_before_the_fleet_changes_after_
     if deleted:
         sequence.end_gateway(aws, settings, arguments)
     else:
-        with pytest.raises(NotDestroyedError, match="llm-gateway stands: put the section back into cdk.json"):
+        with pytest.raises(NotDestroyedError, match="llm-gateway stands: put the section back"):
             sequence.end_gateway(aws, settings, arguments)
     assert (standing == []) is deleted
     assert "the table llm-gateway with keys, caps and ledger is kept" in capsys.readouterr().out
