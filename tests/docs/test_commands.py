@@ -66,6 +66,7 @@ NOT_MADE = {
 # aws operations that neither moto nor a machine without the service can carry out: their parameters are checked.
 ONLY_CHECKED = {"start-session", "request-service-quota-increase", "continue-update-rollback", "create-grant"}
 ONLY_CHECKED |= {
+    "delete-table",
     "describe-services",
     "describe-table",
     "filter-log-events",
