@@ -93,16 +93,18 @@ def look(settings: Settings, aws: Aws) -> View:
     fleet = settings.fleet_name
     function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
     cloud = OperatorCloud(settings, aws, function)
-    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices, told = aws.together(
-        cloud.parameters,
-        cloud.group,
-        cloud.alarm,
-        cloud.target_health,
-        cloud.stack_in_progress,
-        cloud.refreshes,
-        functools.partial(last_decisions, aws, settings),
-        functools.partial(spot_prices, aws, settings),
-        functools.partial(told_by_boxes, aws, fleet),
+    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices, (runaway, streamed) = (
+        aws.together(
+            cloud.parameters,
+            cloud.group,
+            cloud.alarm,
+            cloud.target_health,
+            cloud.stack_in_progress,
+            cloud.refreshes,
+            functools.partial(last_decisions, aws, settings),
+            functools.partial(spot_prices, aws, settings),
+            functools.partial(told_by_boxes, aws, fleet),
+        )
     )
     ids = tuple(box.id for box in group.boxes)
     world = World(
@@ -119,7 +121,7 @@ def look(settings: Settings, aws: Aws) -> View:
     except StateError as error:
         state, problem = None, str(error)
     gateway = gateway_view(aws, fleet) if settings.gateway else None
-    return View(world, state, problem, decided, complete, prices, *told, gateway=gateway)
+    return View(world, state, problem, decided, complete, prices, runaway, streamed, gateway)
 
 
 def gateway_view(aws: Aws, fleet: str) -> GatewayView:
