@@ -121,7 +121,9 @@ class Boot:
         try:
             return {"bytes": self._streamed.load(self._box, budget("warm")), "how": STREAMED}
         except (streamed.StreamError, DamagedError) as error:
-            systemctl.stop(engine.UNIT)  # it may hang in a read, or hold what is not the model
+            if self._model:
+                streamed.end(self._model)  # first: who hangs in a read of it can be ended by nobody
+            systemctl.stop(engine.UNIT)  # it may hold what is not the model
             detail = self._downloaded(error)
             engine.start(self._box, budget("serve"))
             return detail

@@ -16,7 +16,7 @@ import time
 from typing import Any, Callable, Optional
 
 from download import CONNECTIONS, PART_BYTES, DamagedError, Item, Range
-from s3 import Bucket, GoneError, StoreError
+from s3 import Bucket, StoreError
 
 KEPT_PARTS = 2  # the header: read twice before the weights are
 HEDGE_SECONDS, HEDGE_TIMES = (
@@ -229,14 +229,17 @@ class Window:
             self._moved_at = time.monotonic()
 
         wanted = Range(self.item, start, start + len(part))
-        wanted.fetch(
-            self._bucket,
-            connection,
-            into=lambda position: view[position - start :],
-            arrived=arrived,
-            stalled=lambda: time.monotonic() - self._moved_at > self._stall,
-            over=lambda: bool(self.failure) or number not in self._busy,
-        )
+        try:
+            wanted.fetch(
+                self._bucket,
+                connection,
+                into=lambda position: view[position - start :],
+                arrived=arrived,
+                stalled=lambda: time.monotonic() - self._moved_at > self._stall,
+                over=lambda: bool(self.failure) or number not in self._busy,
+            )
+        except DamagedError as error:  # gone or replaced, perhaps by the same bytes: a download will tell
+            raise StoreError(str(error)) from None
         known = number < len(self._after)
         if known and not self._same_again(number, part):
             raise DamagedError(f"{self.item.key}: another object than it was")
@@ -250,8 +253,6 @@ class Window:
             self._arrived.notify_all()
 
     def _fail(self, error: Exception) -> None:
-        if isinstance(error, GoneError):
-            error = DamagedError(str(error))
         self.failure = self.failure or error
         self._parts.clear()
         self._arrived.notify_all()

@@ -191,7 +191,7 @@ def test_wrong_byte_in_what_is_fetched_again_reaches_nobody(monkeypatch: pytest.
         assert not made.verified
 
 
-def test_object_that_is_replaced_midway_is_damage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_that_is_replaced_midway_is_not_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
     replaced = threading.Event()
 
     def precondition(_part: int, handler: http.server.BaseHTTPRequestHandler) -> int | None:
@@ -201,7 +201,7 @@ def test_object_that_is_replaced_midway_is_damage(monkeypatch: pytest.MonkeyPatc
     with opened(monkeypatch, precondition, room=0) as made:
         taken(made, 0, 20 * PART)
         replaced.set()
-        with pytest.raises(DamagedError, match="412"):
+        with pytest.raises(s3.StoreError, match="412"):
             whole(made)
 
 
