@@ -45,7 +45,7 @@ CREATE_ONLY = {
     "AWS::EC2::VPCEndpoint": {"ServiceName", "VpcEndpointType", "VpcId"},
     "AWS::EC2::VPCGatewayAttachment": {"VpcId"},
     "AWS::ECS::Cluster": {"ClusterName"},
-    "AWS::ECS::Service": {"Cluster", "LaunchType", "ServiceName"},
+    "AWS::ECS::Service": {"Cluster", "ServiceName"},
     "AWS::ECS::TaskDefinition": {
         "ContainerDefinitions",
         "Cpu",

@@ -131,6 +131,7 @@ def gateway_view(aws: Aws, fleet: str) -> GatewayView:
         found = aws.call("ecs", "DescribeServices", cluster=name, services=[name])["services"]
     except MissingError:
         found = []
+    found = [service for service in found if service["status"] == "ACTIVE"]  # one that went is told for a while
     if not found:
         return GatewayView(0, 0, "not deployed", ())
     alarms = aws.call("cloudwatch", "DescribeAlarms", AlarmNamePrefix=prefix, StateValue="ALARM")["MetricAlarms"]

@@ -172,6 +172,7 @@ async def test_taken_out_it_leaves_its_table_and_the_fleets_own_balancer_admits_
     sequence.end_gateway(operator, bare, ["--require-approval=never"])
     cloud_assembly.deploy(aws, assembly, "llm-group")
     assert "table llm-gateway" in "".join(sequence.kept(operator, bare))
+    assert observe.gateway_view(operator, "llm").rollout == "not deployed"
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"{ended}/v1/health")
