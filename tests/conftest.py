@@ -37,7 +37,11 @@ OTHER_SETTINGS = {
 GATEWAY_SETTINGS: dict[str, Any] = {
     "gateway": {
         "aliases": ["gpt"],
-        "fallback": {"url": "https://cloud.example/v1", "model": "cloud-model", "key_secret": "llm/fallback"},
+        "fallback": {
+            "url": "https://cloud.example/v1",
+            "model": "cloud-model",
+            "key_secret": "llm/fallback",  # pragma: allowlist secret
+        },
     }
 }
 PUBLIC_GATEWAY: dict[str, Any] = {

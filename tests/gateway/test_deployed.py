@@ -28,7 +28,7 @@ from tests.synth import CDK_JSON
 
 STACK = "llm-gateway"
 KEY = "sk-deployed"
-SECRET = "llm/fallback"  # noqa: S105  its name
+SECRET = "llm/fallback"  # noqa: S105  its name  # pragma: allowlist secret
 BEFORE_IT_RUNS = "ECS pulls the image and delivers the log before and beside the task: no call of ours"
 UNCALLED = {
     ("ExecutionRole", "ecr:*", "*"): BEFORE_IT_RUNS,
