@@ -23,7 +23,7 @@ def group(fleet: str) -> str:
 
 
 def lever_parameter(fleet: str) -> str:
-    """SSM parameter with the purchase lever: OnDemandPercentageAboveBaseCapacity, "0" or "100"."""
+    """SSM parameter with the purchase lever: OnDemandPercentageAboveBaseCapacity, 0 to 100."""
     return f"/{fleet}/on-demand-percentage"
 
 
@@ -58,7 +58,7 @@ COMMAND_PATIENCE = "patience"  # what it sends
 
 
 def no_healthy_target_alarm(fleet: str) -> str:
-    """Alarm that wakes the watchdog."""
+    """Alarm that wakes the watchdog: fewer targets healthy than should serve."""
     return f"{fleet}-no-healthy-target"
 
 

@@ -68,7 +68,7 @@ class Watchdog(Section):
         12,
         ge=1,
         le=1000,
-        why="each recommendation is answered with a box: above this, a mail a day says what that costs",
+        why="times `min`; each recommendation is answered with a box: above this, a mail a day says what that costs",
     )
     on_demand_hours_per_day: int = number(
         24, ge=0, le=24, why="no limit; below 24, the fleet is rather degraded than dearer until midnight UTC"

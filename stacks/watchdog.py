@@ -49,15 +49,20 @@ class Watchdog:
         self._wake()
 
     def _alarm(self) -> cloudwatch.Alarm:
-        """No target healthy for the whole of the minutes. Maximum: Minimum is 0 in any zone without a box."""
+        """Fewer targets healthy than should serve, for the whole of the minutes.
+
+        Maximum: Minimum is 0 in any zone without a box.
+        """
+        floor = self._settings.capacity.min
+        lacks = "No target is healthy" if floor == 1 else f"Fewer than {floor} targets are healthy"
         return cloudwatch.Alarm(
             self._room,
             "NoHealthyTarget",
             alarm_name=names.no_healthy_target_alarm(self._settings.fleet_name),
-            alarm_description="No target is healthy: wakes the watchdog. What to do: docs/runbook/no-healthy-target.md",
+            alarm_description=f"{lacks}: wakes the watchdog. What to do: docs/runbook/no-healthy-target.md",
             metric=self._healthy_targets,
             comparison_operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
-            threshold=1,
+            threshold=floor,
             evaluation_periods=self._settings.watchdog.alarm_minutes,
             datapoints_to_alarm=self._settings.watchdog.alarm_minutes,
             treat_missing_data=cloudwatch.TreatMissingData.BREACHING,  # with no target the metric vanishes

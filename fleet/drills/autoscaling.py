@@ -97,7 +97,7 @@ class AutoScalingGroup:
         self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
     def start_refresh(self, *, has_desired_configuration: bool = False) -> str:
-        """Launch-first (100/200) roll of every box there is now, matching or not."""
+        """Launch-first, box by box: a roll of every box there is now, matching or not. A deploy's doubles the group."""
         refresh = self.refreshes.start(has_desired_configuration=has_desired_configuration)
         self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
         self._settle()
@@ -202,8 +202,8 @@ class AutoScalingGroup:
         counted = [box for box in self.boxes.values() if box.counted]
         wanted = self.desired + sum(map(self._replacing, counted))
         limit = self.overshoot_limit
-        if self.refreshes.active:
-            limit = max(limit, 2 * self.desired)
+        if refresh := self.refreshes.active:
+            limit = max(limit, self.desired + (self.desired if refresh.has_desired_configuration else 1))
         return min(wanted, limit) - len(counted)
 
     @property
@@ -224,7 +224,7 @@ class AutoScalingGroup:
 
     def _on_demand_wanted(self) -> int:
         base = min(self._settings.capacity.on_demand_base, self.desired)
-        return base + math.ceil((self.desired - base) * self.percentage / 100)
+        return base + math.ceil((self.desired - base) * self.percentage / 100)  # aws-behaviours: percentage-rounds-up
 
     def _launch(self) -> bool:
         behaviour, clock = self._world.behaviour, self._world.clock

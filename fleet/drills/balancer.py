@@ -58,19 +58,24 @@ class Balancer:
 
 
 class NoHealthyTargetAlarm:
-    """Follows the number of healthy targets through the metric's whole periods and its lag."""
+    """Fewer healthy targets than should serve, through the metric's whole periods and its lag."""
 
-    def __init__(self, world: World, settings: Settings, *, healthy: bool) -> None:
+    def __init__(self, world: World, settings: Settings, *, healthy: int) -> None:
         self._world, self._region = world, settings.region
         self._name = names.no_healthy_target_alarm(settings.fleet_name)
+        self._floor = settings.capacity.min  # what should serve
         self._window_seconds = settings.watchdog.alarm_minutes * 60.0
         self._lags = world.stream("alarm")
-        self._state = "OK" if healthy else "INSUFFICIENT_DATA"
+        whole = healthy >= self._floor
+        self._state = "OK" if whole else "INSUFFICIENT_DATA"
         self._since = world.clock.now
-        self._number = 0  # of the healthy or unhealthy spell
-        self._down_since: float | None = None if healthy else world.clock.now
+        self._number = 0  # of the spell with or without enough of them
+        self._down_since: float | None = None if whole else world.clock.now
         self._up_since = -math.inf  # what was before the start was served
-        self._spells: deque[tuple[float, float]] = deque(maxlen=SPELLS)  # healthy, from and to
+        self._counts: deque[tuple[float, int]] = deque(
+            [(-math.inf, self._floor)], maxlen=SPELLS
+        )  # healthy from then on
+        self._counts.append((world.clock.now, healthy))
         self._lag = 0.0
         self.registered: Callable[[], bool] = lambda: True
         world.log("alarm", state=self._state)
@@ -79,35 +84,38 @@ class NoHealthyTargetAlarm:
             if at is not None:
                 world.clock.at(at, self._replay, state)
         self._tells_recovery = model.recorded is None or any(at is None and s == "OK" for at, s in model.recorded)
-        if not healthy:
+        if not whole:
             self._goes_down()
 
     def live(self) -> Alarm:
         return Alarm(self._state, utc(self._since))
 
     def dark_minutes(self, start: float, end: float) -> int:
-        """Whole minutes that saw no healthy target: the metric of a minute is the most that it saw."""
-        spells = [*self._spells, *([(self._up_since, end)] if self._down_since is None else [])]
-        lit, after = 0, int(start // 60)  # every minute up to there is counted
-        for since, until in spells:
-            if until > start:
-                first, last = (
-                    max(int(max(since, start) // 60), after),
-                    min(int(min(until, end) // 60) + 1, int(end // 60)),
-                )
-                lit, after = lit + max(last - first, 0), max(after, last)
-        return int(end // 60) - int(start // 60) - lit
+        """Whole minutes, each times the share that was missing: the metric of a minute is the most that it saw."""
+        first, after, served, shared = int(start // 60), int(end // 60), 0, dict[int, int]()
+        until = end
+        for since, healthy in reversed(self._counts):
+            if until <= start:
+                break
+            most = min(healthy, self._floor)
+            begins, ends = int(max(since, start) // 60), int(min(until, end) // 60)
+            served += max(ends - begins - 1, 0) * most  # minutes that saw nothing else
+            for minute in (begins, ends):
+                shared[minute] = max(shared.get(minute, 0), most)
+            until = since
+        served += sum(most for minute, most in shared.items() if first <= minute < after)
+        return int(after - first - served / self._floor)
 
     def follow(self, healthy: int) -> None:
         """The number of healthy targets has changed."""
-        if healthy == 0 and self._down_since is None:
+        self._counts.append((self._world.clock.now, healthy))
+        if healthy < self._floor and self._down_since is None:
             self._goes_down()
-        elif healthy > 0 and self._down_since is not None:
+        elif healthy >= self._floor and self._down_since is not None:
             self._comes_back()
 
     def _goes_down(self) -> None:
         model, now = self._world.behaviour.alarm, self._world.clock.now
-        self._spells.append((self._up_since, now))
         self._down_since = now
         self._number += 1
         self._lag = draw(self._lags, model.lag)
@@ -115,7 +123,7 @@ class NoHealthyTargetAlarm:
             self._world.clock.at(self._window_end(now) + self._lag, self._fire, self._number)
 
     def _window_end(self, down_since: float) -> float:
-        """When the last of the needed whole periods without a healthy target has passed."""
+        """When the last of the needed whole periods without enough healthy targets has passed."""
         period = self._world.behaviour.alarm.period_seconds
         return math.ceil(down_since / period) * period + self._window_seconds
 

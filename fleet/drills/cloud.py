@@ -88,7 +88,7 @@ class SimulatedCloud:
             balancer.healthy += 1
             world.log("box.serving", box=box.id)
             group.adopt(box)
-        self._alarm = NoHealthyTargetAlarm(world, settings, healthy=balancer.healthy > 0)
+        self._alarm = NoHealthyTargetAlarm(world, settings, healthy=balancer.healthy)
         self._alarm.registered = lambda: any(self.target_health())
         group.begin()
         first_scan = market.start + settings.scan_seconds if scans_from is None else scans_from

@@ -43,7 +43,9 @@ class Watchdog:
     def live(self, drill: Drill) -> None:
         """Every event, scan and command is one invocation of the five steps."""
         cloud, settings = drill.cloud(lever=None), drill.settings
-        state = State(Mode(cloud.mode_at_start), failovers=drill.failovers)
+        lever = cloud.autoscaling.percentage
+        part = lever if 0 < lever < 100 else 0
+        state = State(Mode(cloud.mode_at_start), failovers=drill.failovers, part=part)
         cloud.put_state(replace(state, rearm_from=cloud.clock.utc() if drill.rearming else None).dumps())
         cloud.watch(lambda payload, now: run_watchdog(payload, cloud=cloud, settings=settings, now=now))
         cloud.run()

@@ -165,7 +165,7 @@ def _next_purchase(group: Any) -> str:
     base = int(distribution.get("OnDemandBaseCapacity") or 0)
     share = int(distribution.get("OnDemandPercentageAboveBaseCapacity", 100))
     total = len(_members(group)) + 1
-    wanted = min(total, base) + -(-max(0, total - base) * share // 100)  # AWS rounds in favour of on-demand
+    wanted = min(total, base) + -(-max(0, total - base) * share // 100)  # aws-behaviours: percentage-rounds-up
     have = sum(state.instance.lifecycle != SPOT for state in _members(group))
     return ON_DEMAND if have < wanted else SPOT
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from fleet.settings import Settings
-from lambdas.watchdog import mail, suspension
+from lambdas.watchdog import mail, shares, suspension
 from lambdas.watchdog.cloud import Cloud, CloudError, GoneError, RefreshActiveError
 from lambdas.watchdog.decision import Action, Decision
 from lambdas.watchdog.state import MOVES_LEVERS, RESUMES_LAUNCH, Kind, State
@@ -69,7 +69,7 @@ def _carry_out(state: State, kind: Kind, world: World, cloud: Cloud, settings: S
         if not state.rearm_from:
             state = replace(state, refresh_id=None)
     if kind is Kind.LIMITED:  # launch-first would keep it, and pay for it, until spot sells
-        for surplus in world.alive_by_purchase[1][settings.capacity.on_demand_base :]:
+        for surplus in world.alive_by_purchase[1][shares.base(settings) :]:
             _unless_gone(cloud.end_box, surplus.id)
     if kind is Kind.BOOT_LOOP and "Launch" not in group.suspended:
         cloud.suspend("Launch")
@@ -87,7 +87,8 @@ def _flip(state: State, kind: Kind, world: World, cloud: Cloud, settings: Settin
     try:
         cloud.flip(group, state.expected_lever, send_template=send_template)
     except RefreshActiveError:
-        due = kind in {Kind.FAILOVER, Kind.REPAIRED} and world.capped(settings, now) and not world.healthy
+        due = kind in {Kind.FAILOVER, Kind.REPAIRED} and world.capped(settings, now)
+        due = due and shares.missing(world.healthy, settings) > 0
         if not due and not _roll_to_end(state, cloud):
             raise
         _unless_gone(cloud.cancel_refresh)

@@ -17,6 +17,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from fleet import names
 from fleet.settings import Settings
+from lambdas.watchdog import shares
 from lambdas.watchdog.cloud import (
     Alarm,
     Box,
@@ -36,7 +37,7 @@ CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 2, 8, 2
 RESERVE_SECONDS = (CONNECT_SECONDS + READ_SECONDS) * ATTEMPTS + 3  # the slowest single call, and the report
 NOT_BEGUN = datetime.max.replace(tzinfo=UTC)  # start of a refresh that is still pending
 # Boxes that differ in their purchase alone are replaced, too (aws-behaviours: skip-matching-compares).
-ROLL = {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False}
+ROLL = {"MinHealthyPercentage": 100, "SkipMatching": False}
 MINUTE_SECONDS = 60
 FILTER_VALUES = 200  # of one DescribeInstances filter
 
@@ -111,8 +112,9 @@ class AwsCloud:
             Statistics=["Maximum"],
         )
         # With no target the metric vanishes (aws-behaviours: metric-lag).
-        served: int = sum(point["Maximum"] >= 1 for point in found["Datapoints"])
-        return max(int((end - start).total_seconds()) // MINUTE_SECONDS - served, 0)
+        floor = self._settings.capacity.min
+        served = sum(min(point["Maximum"], floor) for point in found["Datapoints"])
+        return max(int((end - start).total_seconds() // MINUTE_SECONDS - served / floor), 0)
 
     def group(self) -> Group:
         found = self._call("autoscaling", "describe_auto_scaling_groups", AutoScalingGroupNames=[self._group])
@@ -182,7 +184,8 @@ class AwsCloud:
         self._on_group("resume_processes", ScalingProcesses=[process])
 
     def start_refresh(self) -> str:
-        answer = self._on_group("start_instance_refresh", Strategy="Rolling", Preferences=ROLL)
+        roll = {**ROLL, "MaxHealthyPercentage": shares.one_more_percent(self._settings)}
+        answer = self._on_group("start_instance_refresh", Strategy="Rolling", Preferences=roll)
         return str(answer["InstanceRefreshId"])
 
     def cancel_refresh(self) -> None:

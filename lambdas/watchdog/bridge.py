@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleet.settings import Settings
+from lambdas.watchdog import failover, shares, turns
 from lambdas.watchdog.decision import Action, Decision, transition
 from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import Evidence, Kind, Mode, State
@@ -23,21 +24,26 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
     seen = state.evidence
     match signal.wake:
         case Wake.INTERRUPTION if signal.box not in seen.noticed:
-            idle = 0 if signal.box == seen.warned else seen.idle_warnings
+            idle = 0 if signal.box in seen.warned else seen.idle_warnings
             state = state.with_notice(signal.box, {box.id for box in world.group.boxes} if world.group else ())
             seen = replace(state.evidence, idle_warnings=idle)
             if signal.box in world.instances:
                 lived = (now - world.instances[signal.box].launched_at).total_seconds()
                 seen = replace(seen, bar_seconds=_bar_after(lived, settings))
         case Wake.REBALANCE if signal.box in world.instances:
-            seen = replace(seen, warned=signal.box, warned_at=now)
-    if serving(world, seen) or world.coming(seen.noticed, settings, now):
+            together = seen.warned if seen.warned_at else ()
+            warned = (*(box for box in together if box != signal.box), signal.box)[-shares.floor(settings) :]
+            seen = replace(seen, warned=warned, warned_at=now)
+    there = serving(world, seen) | world.coming(seen.noticed, settings, now)
+    if state.exposed and not state.armed and not turns.lacks_spot(world, state, settings):
+        pass  # on-demand is what is refused: `turns` remembers that
+    elif not shares.missing(there, settings):
         seen = replace(seen, drought_at=None) if seen.drought_at else seen
-    elif signal.refused and state.armed and seen.drought_at is None:
+    elif signal.refused and state.exposed and seen.drought_at is None:
         began = signal.began or now
         late = now - began > timedelta(seconds=settings.bridge.late_event_seconds)
         seen = replace(seen, drought_at=now if late else began + CUT_OFF)
-    dark = state.armed and not serving(world, seen)
+    dark = state.exposed and shares.missing(serving(world, seen), settings) > 0
     if signal.wake in TELLS_OF_DROUGHT and dark is not bool(seen.dark_at):
         seen = replace(seen, dark_at=now if dark else None)
     return state if seen is state.evidence else replace(state, evidence=seen)
@@ -45,62 +51,74 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
 
 def react(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
     """What this signal calls for, beyond the alarm path; `state` has learned it already. None: nothing."""
-    if not state.armed:
+    if not state.exposed or state.turns:
         return None
     if signal.wake in TELLS_OF_DROUGHT and state.evidence.drought_at:
         return _drought(state.evidence.drought_at, world, state, settings, now)
     if signal.wake in TELLS_OF_DROUGHT and (boots := _boots_that_come_to_nothing(world, state, settings, now)):
-        return _leave(boots, world, state, settings, now)
+        return _leave(boots, serving(world, state.evidence), world, state, settings, now)
     if state.evidence.warned_at and not state.rearm_from and settings.bridge.on_warning:
         return _warned(state.evidence.warned_at, signal, world, state, settings, now)
     return None
 
 
 def _drought(since: datetime, world: World, state: State, settings: Settings, now: datetime) -> Decision:
-    """No box serves, none is on its way, and launches have failed since then."""
+    """Boxes are missing, none is on its way for them, and launches have failed since then."""
     patience = settings.bridge.patience_seconds
     elapsed = int((now - since).total_seconds())
-    numbers = f"no box serves or is on its way, launches have failed for {elapsed} s, patience {patience} s"
+    stays = serving(world, state.evidence) | world.coming(state.evidence.noticed, settings, now)
+    floor = shares.floor(settings)
+    few = "no box serves or is on its way" if floor == 1 else f"{len(stays)} of {floor} boxes serve or are on their way"
+    numbers = f"{few}, launches have failed for {elapsed} s, patience {patience} s"
     if elapsed < patience:
         return Decision(Action.WAITING, numbers, state=state, wake_at=since + timedelta(seconds=patience))
-    return _leave(numbers, world, state, settings, now)
+    return _leave(numbers, stays, world, state, settings, now)
 
 
 def _boots_that_come_to_nothing(world: World, state: State, settings: Settings, now: datetime) -> str:
-    """Boxes come, one after the other, and none has served for longer than a boot and patience; empty: not so."""
+    """Boxes come, one after the other, and some are missing for longer than a boot and patience; empty: not so."""
     if state.evidence.dark_at is None or not world.alive:
         return ""
     boots = [boot_budget_seconds(world.instances[box.id], settings) for box in world.alive if box.id in world.instances]
     first = settings.boot.cold_budget_seconds if state.launched_at is None else settings.boot.warm_budget_seconds
     limit = max([first, *boots]) + settings.bridge.patience_seconds
     elapsed = int((now - state.evidence.dark_at).total_seconds())
-    return f"nothing has served for {elapsed} s though boxes came, limit {limit} s" if elapsed >= limit else ""
+    few = "nothing has served" if shares.floor(settings) == 1 else "boxes have been missing"
+    return f"{few} for {elapsed} s though boxes came, limit {limit} s" if elapsed >= limit else ""
 
 
-def _leave(numbers: str, world: World, state: State, settings: Settings, now: datetime) -> Decision:
-    """On on-demand, unless something holds that back."""
+def _leave(numbers: str, stays: set[str], world: World, state: State, settings: Settings, now: datetime) -> Decision:
+    """On on-demand with what is missing beside `stays`, unless something holds that back."""
+    boxes = failover.boxes(world, stays, settings)
+    if boxes <= shares.bought(state.expected_lever, settings):
+        return Decision(
+            Action.SKIPPED, f"failover skipped: what is missing is on-demand as it is; {numbers}", state=state
+        )
     if world.deploying:
         return Decision(Action.SKIPPED, f"failover skipped: a deploy is in progress; {numbers}", state=state)
     if spent := state.on_demand_spent(settings, now):
         return Decision(Action.SKIPPED, f"failover skipped: {spent}; {numbers}", state=state)
-    left = replace(state, failovers=(*state.recent_failovers(settings, now)[-settings.valve_failovers :], now))
-    return _out(left, Kind.FAILOVER, 0, now, numbers)
+    return _out(failover.buys(state, boxes, settings, now), state, Kind.FAILOVER, 0, now, numbers)
 
 
 def _warned(
     at: datetime, signal: Signal, world: World, state: State, settings: Settings, now: datetime
 ) -> Decision | None:
-    """A box that may go is given up for an on-demand one only if it is the last, and could be bought back."""
-    seen, limits, box = replace(state.evidence, warned_at=None), settings.bridge, state.evidence.warned
+    """A box that may go is given up for an on-demand one only if it is needed, and could be bought back."""
+    seen, limits, box = replace(state.evidence, warned_at=None), settings.bridge, state.evidence.warned[-1]
     settled_at = at + timedelta(seconds=limits.warning_settles_seconds)
     if signal.wake is Wake.REBALANCE and signal.box == box:
         return Decision(Action.WAITING, f"{box} may go", state=state, wake_at=settled_at)
     if signal.wake is not Wake.PATIENCE or now < settled_at:
         return None
     state, sells = replace(state, evidence=seen), selling(world, settings)
-    if serving(world, seen) != {box} or box not in world.instances:
-        why = "it is not the only box that serves"
-    elif world.coming(seen.noticed, settings, now):
+    going = serving(world, seen) & set(seen.warned) & world.instances.keys()
+    rest = serving(world, seen) - going
+    coming = world.coming(seen.noticed, settings, now)
+    boxes = failover.boxes(world, rest | coming, settings)
+    if not going or not shares.missing(rest, settings):
+        why = "it is not the only box that serves" if shares.floor(settings) == 1 else "enough others serve"
+    elif not shares.missing(rest | coming, settings) or boxes <= shares.bought(state.expected_lever, settings):
         why = "its successor is on its way, so the group would not launch another"
     elif seen.idle_warnings >= limits.idle_warnings:
         why = f"the last {seen.idle_warnings} warnings came to nothing"
@@ -111,22 +129,21 @@ def _warned(
     elif spent := state.on_demand_spent(settings, now):
         why = spent
     else:
-        lived = int((now - world.instances[box].launched_at).total_seconds())
+        names = ", ".join(sorted(going))
+        lived = int(max((now - world.instances[box].launched_at).total_seconds() for box in going))
         warned = replace(state, evidence=replace(seen, idle_warnings=seen.idle_warnings + 1, selling=sells))
-        reason = f"AWS warned that {box} may go; it was launched {lived} s ago"
-        return _out(warned, Kind.BRIDGED, min(max(seen.calm_seconds, lived), bar(seen, settings)), now, reason)
+        reason = f"AWS warned that {names} may go; it was launched {lived} s ago"
+        bridged = replace(warned, mode=Mode.FAILOVER, since=now, part=shares.part(boxes, settings))
+        return _out(bridged, state, Kind.BRIDGED, min(max(seen.calm_seconds, lived), bar(seen, settings)), now, reason)
     return Decision(Action.REFUSED, f"the warning of {box} is left to the group: {why}", state=state)
 
 
-def _out(state: State, kind: Kind, calm_seconds: int, now: datetime, why: str) -> Decision:
-    during = ", during a re-arm" if state.rearm_from else ""
-    return transition(_left(state, calm_seconds, now), kind, now, why + during)
-
-
-def _left(state: State, calm_seconds: int, now: datetime) -> State:
-    """On on-demand from now on."""
-    seen = replace(state.evidence, drought_at=None, dark_at=None, calm_seconds=calm_seconds)
-    return replace(state, mode=Mode.FAILOVER, since=now, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
+def _out(after: State, before: State, kind: Kind, calm_seconds: int, now: datetime, why: str) -> Decision:
+    """Off spot, as far as `after` says."""
+    during = ", during a re-arm" if before.rearm_from else ""
+    seen = replace(after.evidence, drought_at=None, dark_at=None, calm_seconds=calm_seconds)
+    new = replace(after, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
+    return transition(new, kind, now, why + during)
 
 
 def back(world: World, state: State, settings: Settings, busy: str, now: datetime) -> Decision:
@@ -141,11 +158,10 @@ def back(world: World, state: State, settings: Settings, busy: str, now: datetim
     calm = min(calm, needed)
     new = replace(state, scored_at=now, evidence=replace(seen, calm_seconds=calm, selling=sells))
     numbers = f"spot calm for {calm} s, bar {needed} s, sells in {', '.join(sells) or 'no zone'}"
-    serves = any(box.id in world.healthy for box in world.alive_by_purchase[1])
-    busy = busy or ("" if serves else "no on-demand box serves yet")
+    busy = busy or ("" if failover.on_demand_serves(world, settings) else "no on-demand box serves yet")
     if calm < needed or not sells or busy:
         return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
-    return transition(replace(new, rearm_from=now, since=now, trial=False), Kind.REARM, now, numbers)
+    return transition(replace(failover.gives_one_back(new, settings, now), trial=False), Kind.REARM, now, numbers)
 
 
 def serving(world: World, seen: Evidence) -> set[str]:

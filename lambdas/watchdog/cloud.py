@@ -129,7 +129,7 @@ class Cloud(Protocol):
         """None: the alarm does not exist."""
 
     def dark_minutes(self, start: datetime, end: datetime) -> int:
-        """Minutes between the two without a healthy target, by the alarm's own metric: `alarm` was asked before."""
+        """Minutes between the two, each times the missing share, by the alarm's metric: `alarm` was asked before."""
 
     def group(self) -> Group: ...
     def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]: ...
@@ -163,7 +163,7 @@ class Cloud(Protocol):
     def resume(self, process: str) -> None: ...
 
     def start_refresh(self) -> str:
-        """StartInstanceRefresh, launch-first (100/200), matching boxes not skipped; the refresh's id."""
+        """StartInstanceRefresh, launch-first and box by box, matching boxes not skipped; the refresh's id."""
 
     def cancel_refresh(self) -> None:
         """Cancel the active refresh; GoneError if there is none."""

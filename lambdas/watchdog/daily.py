@@ -38,7 +38,11 @@ def reminded(decision: Decision, state: State, now: datetime) -> Decision:
 
 def replaced(signal: Signal, state: State, settings: Settings, now: datetime) -> Decision:
     """A recommendation: the group answers it with another box. Counted by UTC day."""
-    day, box, limit = f"{now:%Y-%m-%d}", signal.box[-ID_END:], settings.watchdog.replacements_per_day
+    day, box, limit = (
+        f"{now:%Y-%m-%d}",
+        signal.box[-ID_END:],
+        settings.watchdog.replacements_per_day * settings.capacity.min,
+    )
     if box in state.recommended:
         return recorded(signal)
     count = state.replaced + 1 if state.replaced_on == day else 1

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from fleet.settings import Settings
-from lambdas.watchdog import failures
+from lambdas.watchdog import failures, shares
 from lambdas.watchdog.state import Kind, Transition
 
 
@@ -119,12 +119,22 @@ TEXTS = {
         "See the page.",
     ),
 }
+OF_SEVERAL = {  # what happened, in a fleet of several boxes
+    Kind.FAILOVER: "Boxes were missing, so the watchdog bought them on-demand. They usually serve within 6 minutes.",
+    Kind.BRIDGED: "AWS warned that spot boxes may go, so the watchdog puts on-demand boxes in their place.",
+    Kind.LIMITED: "The day's limit of on-demand hours is reached: what was bought ends, and the fleet waits for spot.",
+    Kind.REARMED: "The market recovered. What was bought has been given back to spot, box by box.",
+    Kind.FELL_BACK: "The watchdog tried to go back to spot and gave up. What serves was left alone, spot or on-demand.",
+    Kind.GAVE_UP: "Too much of the fleet had to be bought: the watchdog no longer trusts spot and goes all on-demand.",
+}
 TELL_OF_LAUNCHES = {Kind.BOOT_LOOP, Kind.REFUSED, Kind.FELL_BACK}  # their `why` ends in AWS's words
 
 
 def compose(transition: Transition, settings: Settings) -> tuple[str, str]:
     """Subject (ASCII, at most 100 characters, as SNS demands) and body."""
     text = TEXTS[transition.kind]
+    if shares.floor(settings) > 1:
+        text = replace(text, happened=OF_SEVERAL.get(transition.kind, text.happened))
     failure = failures.read(transition.why) if transition.kind in TELL_OF_LAUNCHES else failures.ENDED
     if transition.kind is Kind.REFUSED:
         text = replace(text, subject=f"{text.subject}: {failure.headline}", reader=failure.remedy)
@@ -134,21 +144,27 @@ def compose(transition: Transition, settings: Settings) -> tuple[str, str]:
         text.happened,
         f"When: {transition.at:%Y-%m-%d %H:%M:%S} UTC",
         f"Why: {transition.why}",
-        f"Cost: {_cost(settings, spot=text.spot)}",
+        f"Cost: {_cost(settings, spot=text.spot, part=transition.part)}",
         f"What you may do: {text.reader}",
         f"More: docs/runbook/mail-{transition.kind}.md",
     ]
     return f"[{settings.fleet_name}] {text.subject}", "\n".join(body) + "\n"
 
 
-def _cost(settings: Settings, *, spot: bool | None) -> str:
+def _cost(settings: Settings, *, spot: bool | None, part: int) -> str:
     boxes, base = max(settings.capacity.min, 1), settings.capacity.on_demand_base
     pools = [settings.pool(name) for name in settings.pools]
-    dear = _per_day([boxes * pool.on_demand_usd for pool in pools])
-    cheap = _per_day([base * pool.on_demand_usd + (boxes - base) * pool.spot_usd for pool in pools])
+
+    def of(on_demand: int) -> str:
+        return _per_day([on_demand * pool.on_demand_usd + (boxes - on_demand) * pool.spot_usd for pool in pools])
+
+    dear, cheap = of(boxes), of(base)
     count = f"{boxes} box" + ("es" if boxes > 1 else "")
     if spot is None:
         return f"unchanged; {count}: {dear} a day on-demand, {cheap} on spot"
+    if part and not spot:
+        bought = base + shares.bought(part, settings)
+        return f"{of(bought)} a day for {count}, {bought} of them on-demand (on spot: {cheap}; all on-demand: {dear})"
     now, else_ = (cheap, f"on-demand: {dear}") if spot else (dear, f"on spot: {cheap}")
     return f"{now} a day for {count} ({else_})"
 

@@ -40,14 +40,16 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     text, lever = cloud.parameters()
     state, world = _known(text, signal), World(lever=lever)
     needs = _needs(signal, state)
+    if state.mode is Mode.FAILOVER and signal.wake is Wake.LAUNCH_FAILED and settings.capacity.min > 1:
+        needs |= Need.BOXES  # which kind is short
     if signal.wake in OF_A_BOX or (signal.wake is Wake.LAUNCH_FAILED and signal.box):
         world = world.having(instances=cloud.instances((signal.box,)))  # aws-behaviours: ended-described
         known = world.instances.get(signal.box)
         if signal.wake in OF_A_BOX and not (known and known.ours) and not state.unfinished:
             return None, World()  # somebody else's: these events name no group
-    if settings.policy == "bridge" and state.armed and signal.wake in MARKET_EVENTS:
+    if settings.policy == "bridge" and state.exposed and signal.wake in MARKET_EVENTS:
         needs |= Need.GROUP | Need.BOXES | Need.DEPLOY
-    if state.armed and signal.wake in JUDGES:
+    if state.exposed and signal.wake in JUDGES:
         needs |= Need.GUARDS if signal.wake in CHURN else Need.ALARM
     if Need.ALARM in needs:
         world = world.having(alarm=cloud.alarm())
@@ -80,7 +82,7 @@ def _with_deploy(world: World, cloud: Cloud) -> World:
 
 
 def _with_churn(world: World, state: State, cloud: Cloud, settings: Settings, now: datetime) -> World:
-    """How long nothing served of late, as far as the metric tells it by now and since the lever last moved."""
+    """How much was missing of late, as far as the metric tells it by now and since the lever last moved."""
     window = timedelta(seconds=settings.watchdog.served_window_seconds)
     start = max(now - window, state.since or world.seen_group.created_at)
     end = now - METRIC_LAG
@@ -98,7 +100,7 @@ def _words(error: CloudError) -> str:
 
 def _wants_scores(signal: Signal, state: State, settings: Settings, now: datetime) -> bool:
     if signal.wake is Wake.PATIENCE:
-        return state.armed and state.evidence.warned_at is not None
+        return state.exposed and state.evidence.warned_at is not None
     return signal.wake is Wake.SCAN and rearm.wants_scores(state, settings, now)
 
 
@@ -130,7 +132,7 @@ def _needs(signal: Signal, state: State) -> Need:
         case _ if state.unfinished:
             return Need.GUARDS
         case Wake.ALARM_LIT:
-            return Need.GUARDS if state.armed else Need.NOTHING
+            return Need.GUARDS if state.exposed else Need.NOTHING
         case Wake.SCAN:
             return Need.GROUP | Need.HELD | Need.TARGETS if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
         case Wake.ALARM_OK | Wake.LAUNCHED | Wake.TERMINATED | Wake.REFRESH_ENDED:

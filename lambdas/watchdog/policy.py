@@ -9,7 +9,7 @@ from typing import assert_never
 
 from fleet import names
 from fleet.settings import Settings
-from lambdas.watchdog import bridge, daily, failures, rearm, suspension, turns
+from lambdas.watchdog import bridge, daily, failover, failures, rearm, shares, suspension, turns
 from lambdas.watchdog.cloud import Alarm
 from lambdas.watchdog.decision import Action, Decision, recorded, seconds, transition
 from lambdas.watchdog.signals import Signal, Wake
@@ -38,7 +38,11 @@ def _decide_known(signal: Signal, world: World, state: State, settings: Settings
     if settings.policy == "bridge":
         learned = bridge.learn(signal, world, learned, settings, now)
         early = bridge.react(signal, world, learned, settings, now)
-    early = early or rearm.refused(signal, learned, settings, now) or turns.step(signal, world, learned, settings, now)
+    early = (
+        early
+        or rearm.refused(signal, world, learned, settings, now)
+        or turns.step(signal, world, learned, settings, now)
+    )
     if early and early.action is Action.TRANSITION:
         decision = early
     else:
@@ -106,7 +110,7 @@ def _ending_held(
     after = decision.state or state
     finishes = decision.action is Action.FINISH  # the signal's own box is then looked at after it
     moves = finishes or decision.kind in MOVES_LEVERS
-    hung = world.hung_spot(settings, now) if after.expected_lever == 100 and (world.lit or moves) else ()
+    hung = world.hung_spot(settings, now) if after.expected_lever and (world.lit or moves) else ()
     told = not finishes and signal.wake in {Wake.INTERRUPTION, Wake.BOX_ENDED} and world.holds(signal.box)
     ends = tuple(dict.fromkeys([*world.died_held, *hung, *([signal.box] if told else [])]))
     if not ends:
@@ -128,19 +132,22 @@ def due_failover(world: World, state: State, settings: Settings, now: datetime) 
 
 
 def _alarm(world: World, state: State, settings: Settings, now: datetime) -> Decision:
-    if not state.armed:
+    if not state.exposed:
         return Decision(Action.NOTHING, f"already {state.mode}")
     if world.alarm is None:
         return Decision(Action.SKIPPED, NO_ALARM, problem=NO_ALARM)
-    if skip := _guard(world.alarm, world, state, settings, now):
+    capped = _capped(world.alarm, world, state, settings, now)
+    if skip := _guard(world.alarm, world, state, settings, now, capped=capped):
         return skip
-    weight = 1 if world.lit else _weight(settings)
-    history = (*state.recent_failovers(settings, now)[-settings.valve_failovers :], *[now] * weight)
-    new = replace(state, mode=Mode.FAILOVER, since=now, failovers=history, cooldown_from=now)
-    new = replace(new, streak=0, rearm_from=None, dry_at=None, refused=())
+    stays = {*world.healthy, *([] if capped else world.young(settings, now))}
+    boxes = failover.boxes(world, stays, settings)
+    if boxes <= shares.bought(state.expected_lever, settings):
+        return Decision(Action.SKIPPED, f"failover skipped: {failover.words(world, settings)}, on-demand as it is")
+    new = failover.buys(state, boxes, settings, now, weight=1 if world.lit else _weight(settings))
+    new = replace(new, cooldown_from=now, streak=0, rearm_from=None, dry_at=None, refused=())
     new = replace(new, evidence=replace(state.evidence, drought_at=None, calm_seconds=0))
     why = (
-        f"no healthy target, alarm lit for {seconds(now - world.alarm.since)} s"
+        f"{failover.words(world, settings)}, alarm lit for {seconds(now - world.alarm.since)} s"
         if world.lit
         else _dark(world, settings)
     )
@@ -157,28 +164,44 @@ def _weight(settings: Settings) -> int:
 def _dark(world: World, settings: Settings) -> str:
     limits = settings.watchdog
     return (
-        f"nothing served for {world.dark_seconds // 60} min of the last {limits.served_window_seconds // 60}, "
+        f"{'nothing served' if shares.floor(settings) == 1 else 'the fleet was missing'} for "
+        f"{world.dark_seconds // 60} min of the last {limits.served_window_seconds // 60}, "
         f"bound {limits.served_percent} % served"
     )
 
 
-def _guard(alarm: Alarm, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
+def _lit_for(alarm: Alarm, state: State, now: datetime) -> timedelta:
+    """An alarm that was lit before the re-arm, or a part's failover, is what that answers: it counts from there."""
+    answered = state.rearm_from or (None if state.armed else state.since)
+    return now - (max(alarm.since, answered) if answered else alarm.since)
+
+
+def _capped(alarm: Alarm, world: World, state: State, settings: Settings, now: datetime) -> bool:
+    """Whether grace no longer applies; the skip cap is shorter than what churn takes."""
+    return world.churns(settings) or _lit_for(alarm, state, now) >= timedelta(
+        seconds=settings.watchdog.skip_cap_seconds
+    )
+
+
+def _guard(
+    alarm: Alarm, world: World, state: State, settings: Settings, now: datetime, *, capped: bool
+) -> Decision | None:
     """What holds a failover back, in this order; None lets it pass."""
     limits = settings.watchdog
-    churns = world.churns(settings)
-    if not (world.lit or churns):
+    if not (world.lit or world.churns(settings)):
         return Decision(Action.SKIPPED, f"the alarm is {alarm.state} now")
-    # An alarm that was lit before the re-arm began is what the re-arm answers: it counts from there.
-    lit = now - (max(alarm.since, state.rearm_from) if state.rearm_from else alarm.since)
-    capped = churns or lit >= timedelta(seconds=limits.skip_cap_seconds)  # which is shorter than what churn takes
-    numbers = f"alarm lit for {seconds(lit)} s, skip cap {limits.skip_cap_seconds} s"
-    young = world.young(settings, now, ever_launched=state.launched_at is not None)
-    if young and not capped:
-        return Decision(Action.SKIPPED, names.LINE_SKIPPED_YOUNG, f"{young}; {numbers}")
+    numbers = f"alarm lit for {seconds(_lit_for(alarm, state, now))} s, skip cap {limits.skip_cap_seconds} s"
+    young = world.young(settings, now)
+    newborn = world.newborn(settings, now, ever_launched=state.launched_at is not None)
+    recovers = bool(young) and not shares.missing({*world.healthy, *young}, settings)
+    if (recovers or newborn) and not capped:
+        why = next(iter(young.values()), newborn)
+        return Decision(Action.SKIPPED, names.LINE_SKIPPED_YOUNG, f"{why}; {numbers}")
     if state.rearm_from and alarm.since <= state.rearm_from and not capped:
         return Decision(Action.SKIPPED, f"failover skipped: the re-arm is the recovery in progress, {numbers}")
-    if world.healthy:
-        return Decision(Action.SKIPPED, f"failover skipped: {', '.join(world.healthy)} answers now")
+    if not shares.missing(world.healthy, settings):
+        who = ", ".join(world.healthy) if shares.floor(settings) == 1 else f"each of {len(world.healthy)} boxes"
+        return Decision(Action.SKIPPED, f"failover skipped: {who} answers now")
     if spent := state.on_demand_spent(settings, now):
         return Decision(Action.SKIPPED, f"failover skipped: {spent}")
     if world.deploying and not capped:
@@ -203,10 +226,10 @@ def _instead(signal: Signal, world: World, state: State, settings: Settings, now
     """What is not held up by an unfinished transition, which may be one that cannot be finished."""
     if signal.wake is Wake.PIN and state.mode is not Mode.PINNED:
         return _pin(signal, world, state, now)
-    if signal.wake in {Wake.ALARM_LIT, Wake.SCAN} and (failover := due_failover(world, state, settings, now)):
-        return failover
+    if signal.wake in {Wake.ALARM_LIT, Wake.SCAN} and (due := due_failover(world, state, settings, now)):
+        return due
     if why := rearm.expired(state, settings, now):
-        return rearm.fell_back(state, now, why)
+        return rearm.fell_back(world, state, settings, now, why)
     return None
 
 
@@ -234,9 +257,9 @@ def _scan_mode(world: World, state: State, settings: Settings, now: datetime) ->
     if state.mode is Mode.PINNED:
         wrong = ["" if world.agrees(100) else _disagreement(world, state), suspension.words(world.seen_group)]
         return Decision(Action.NOTHING, names.LINE_PINNED, "; ".join(filter(None, wrong)))
-    acts = state.armed and (world.lit or world.churns(settings))
-    failover = _alarm(world, state, settings, now) if acts else None
-    standing = [step for step in (failover, rearm.advance(world, state, settings, now)) if step]
+    acts = state.exposed and (world.lit or world.churns(settings))
+    due = _alarm(world, state, settings, now) if acts else None
+    standing = [step for step in (due, rearm.advance(world, state, settings, now)) if step]
     for step in standing:
         if step.action not in {Action.SKIPPED, Action.NOTHING}:
             return step
@@ -334,7 +357,7 @@ def _boot_ended(
 def _pin(signal: Signal, world: World, state: State, now: datetime) -> Decision:
     if state.mode is Mode.PINNED and world.agrees(100):
         return Decision(Action.NOTHING, "already pinned")
-    new = replace(state, mode=Mode.PINNED, since=now, rearm_from=None, turns=0, streak=0)
+    new = replace(state, mode=Mode.PINNED, since=now, part=0, rearm_from=None, turns=0, streak=0)
     return transition(new, Kind.PINNED, now, _by(signal))
 
 
@@ -350,7 +373,7 @@ def _arm(signal: Signal, world: World, state: State, now: datetime) -> Decision:
     new = replace(
         state, mode=Mode.FAILOVER, since=now, failovers=(), cooldown_from=None, streak=0, scored_at=None, abandoned=()
     )
-    new = replace(new, blocked="")
+    new = replace(new, parts=(), blocked="")
     return transition(new, Kind.ARMED, now, _by(signal))
 
 

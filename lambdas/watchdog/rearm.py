@@ -4,12 +4,13 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleet.settings import Settings
-from lambdas.watchdog import bridge, failures
+from lambdas.watchdog import bridge, failover, failures, shares
 from lambdas.watchdog.decision import Action, Decision, seconds, transition
 from lambdas.watchdog.signals import Signal
 from lambdas.watchdog.state import Kind, Mode, State
 from lambdas.watchdog.world import World
 
+UNASKED_SECONDS = 120  # within which a group of several begins to replace a box of the wrong kind, if it ever does
 SCAN_JITTER_SECONDS = 60  # by which two scans may follow each other sooner than they should
 
 
@@ -23,14 +24,15 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
     new = decision.state or state
     if decision.kind is Kind.REARM and not state.blocked:
         return decision
-    serves = any(box.id in world.healthy for box in world.alive_by_purchase[1])
+    if decision.kind is Kind.REARM:
+        new = replace(new, unfinished=None, rearm_from=state.rearm_from, since=state.since, part=state.part)
+    serves = failover.on_demand_serves(world, settings)
     tried = seconds(now - (state.since or now))
     due = state.reminders and tried >= settings.watchdog.trial_return_seconds  # no trial in the first day
     if due and serves and not busy:
-        new = replace(new, unfinished=None, rearm_from=now, since=now, trial=True, streak=0)
+        new = replace(failover.gives_one_back(new, settings, now), trial=True, streak=0)
         return transition(new, Kind.REARM, now, f"a trial: nothing else was tried for {tried} s; {decision.reason}")
     if decision.kind is Kind.REARM:
-        new = replace(new, unfinished=None, rearm_from=state.rearm_from, since=state.since)
         why = f"{decision.reason}; spot was refused ({state.blocked}): only a trial asks again"
         return Decision(Action.REFUSED, why, state=new)
     return decision
@@ -50,7 +52,9 @@ def _streak(world: World, state: State, settings: Settings, busy: str, now: date
     numbers = f"score {score} in {zone} ({limits.rearm_score} needed), streak {streak} of {limits.rearm_streak}"
     if streak < limits.rearm_streak or busy:
         return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
-    return transition(replace(new, streak=0, rearm_from=now, since=now, trial=False), Kind.REARM, now, numbers)
+    return transition(
+        replace(failover.gives_one_back(new, settings, now), streak=0, trial=False), Kind.REARM, now, numbers
+    )
 
 
 def wants_scores(state: State, settings: Settings, now: datetime) -> bool:
@@ -63,11 +67,11 @@ def _before_scores(state: State, settings: Settings, now: datetime) -> Decision 
     """The day's limit, valve, cooldown, and that a repeated scan is no second score, in this order."""
     limits = settings.watchdog
     if spent := state.on_demand_spent(settings, now):
-        new = replace(state, mode=Mode.ARMED, since=now, cooldown_from=None, streak=0, turns=0)
+        new = replace(state, mode=Mode.ARMED, since=now, part=0, cooldown_from=None, streak=0, turns=0)
         return transition(new, Kind.LIMITED, now, spent)
-    if len(recent := state.recent_failovers(settings, now)) >= settings.valve_failovers:
-        new = replace(state, mode=Mode.PINNED, since=now, streak=0)
-        return transition(new, Kind.GAVE_UP, now, f"{len(recent)} failovers in {limits.valve_window_seconds // 3600} h")
+    if (bought := state.fleets_bought(settings, now)) >= settings.valve_failovers:
+        new = replace(state, mode=Mode.PINNED, since=now, part=0, streak=0)
+        return transition(new, Kind.GAVE_UP, now, f"{bought:g} failovers in {limits.valve_window_seconds // 3600} h")
     if state.cooldown_from and (elapsed := seconds(now - state.cooldown_from)) < limits.cooldown_seconds:
         cause = "failover" if state.cooldown_from in state.failovers else "the re-arm fell back"
         return Decision(Action.REFUSED, f"{elapsed} s since {cause}, cooldown {limits.cooldown_seconds} s")
@@ -86,19 +90,28 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     limits, elapsed = settings.watchdog, seconds(now - state.rearm_from)
     known = replace(state, refresh_id=state.refresh_id or _forgotten_roll(world, state.rearm_from))
     spot, on_demand = world.alive_by_purchase
-    old = on_demand[settings.capacity.on_demand_base :]
+    left = shares.bought(state.expected_lever, settings)
+    old = on_demand[shares.base(settings) + left :]
     serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
     launching = len(spot) > len(serving)
+    if serving and not old and left:
+        new = replace(failover.gives_one_back(known, settings, now), refresh_id=None, trial=False, blocked="")
+        return transition(
+            new, Kind.REARM, now, f"{left} more on-demand, spot box {serving[0]} serves after {elapsed} s"
+        )
     if serving and not old:
         new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None, dry_at=None, refused=())
         new = replace(new, trial=False, blocked="")
         return transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
     failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
     if why := next(iter(failed), expired(known, settings, now)):
-        return fell_back(known, now, why)
+        return fell_back(world, known, settings, now, why)
     # The group replaces unasked, or does not (aws-behaviours: percentage-replaces).
-    enough = len(spot) >= world.seen_group.desired - settings.capacity.on_demand_base
-    if old and not (enough or launching or known.refresh_id or world.busy()):
+    enough = len(spot) >= world.seen_group.desired - shares.base(settings) - left
+    waits = shares.floor(settings) > 1 and elapsed < UNASKED_SECONDS
+    if old and not (enough or launching or waits or known.refresh_id or world.busy()):
+        if left:  # a refresh rolls every box there is: all that is on-demand goes with it
+            return transition(replace(known, part=0, since=now, rearm_from=now), Kind.REARM, now, "nothing is replaced")
         return Decision(Action.REFRESH, f"roll {len(old)} on-demand, launch first")
     phase = "old box leaving" if serving else "successor launching" if launching else "flipped"
     line = f"re-arm: {phase}, {elapsed} s of {limits.rearm_timeout_seconds} s"
@@ -108,10 +121,11 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
 def expired(state: State, settings: Settings, now: datetime) -> str:
     """Why the phase has run for too long; empty: it has not, or there is none under way."""
     limit, elapsed = settings.watchdog.rearm_timeout_seconds, seconds(now - (state.rearm_from or now))
+    limit *= shares.floor(settings) if state.refresh_id else 1  # a roll replaces box by box
     return f"no spot box took over in {elapsed} s, limit {limit} s" if elapsed >= limit else ""
 
 
-def refused(signal: Signal, state: State, settings: Settings, now: datetime) -> Decision | None:
+def refused(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
     """The end of a phase whose launch was refused: of a trial, under the bridge policy, or for what time does not mend.
 
     Under the alarm policy a drought has the whole phase to pass.
@@ -123,13 +137,21 @@ def refused(signal: Signal, state: State, settings: Settings, now: datetime) -> 
         return None
     why = f"spot launch failed: {signal.detail or 'no reason given'}"
     new = replace(state, blocked=failure.name if failure.lasting else "")
-    return fell_back(new, now, why, cools=settings.policy == "alarm")
+    return fell_back(world, new, settings, now, why, cools=settings.policy == "alarm")
 
 
-def fell_back(state: State, now: datetime, why: str, *, cools: bool = True) -> Decision:
-    """Back on on-demand: streak and calm begin anew, and it counts as no failover. A failed trial is no news."""
+def fell_back(
+    world: World, state: State, settings: Settings, now: datetime, why: str, *, cools: bool = True
+) -> Decision:
+    """Back on on-demand: streak and calm begin anew, and it counts as no failover. A failed trial is no news.
+
+    Boxes that were given back before stay on spot.
+    """
+    there = len(world.alive_by_purchase[1]) - shares.base(settings)
+    boxes = max(shares.bought(state.expected_lever, settings) + 1, min(there, shares.above_base(settings)))
     seen = replace(state.evidence, drought_at=None, calm_seconds=0)
     new = replace(state, since=now, rearm_from=None, trial=False, streak=0, evidence=seen)
+    new = replace(new, part=shares.part(boxes, settings))
     if not state.trial:
         new = replace(new, cooldown_from=now if cools else None)
     return transition(new, Kind.FELL_BACK, now, why, silent=state.trial)

@@ -19,6 +19,7 @@ LIMIT_BYTES = 4096  # of a standard SSM parameter
 WHY_BYTES = 120  # of a transition's reason, which may quote an operator
 SHORT_WHY_BYTES = 40  # of the same in a mail that is owed, where the state is full: the code of a failed launch remains
 DOUBLED = str.maketrans('"\\', "'/")  # what JSON would write as two
+KEPT_PARTS = 8  # failovers of a part of the fleet: of more in one window, the oldest are no longer counted
 OWED_MAILS = 4  # while SNS is down; past it the oldest is dropped, its decision record remains
 HOURS_OF_A_DAY = 24
 
@@ -75,21 +76,22 @@ class Transition:
     kind: Kind
     at: datetime
     why: str
+    part: int = 0  # the lever that it left the fleet at, where that is neither all spot nor all on-demand
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What is remembered of the market: the first two under both policies, the rest under the bridge policy."""
 
-    drought_at: datetime | None = None  # first failed launch of what the lever asks for, nothing serving or on its way
+    drought_at: datetime | None = None  # first failed launch of what the lever asks for, boxes missing and none coming
     noticed: tuple[str, ...] = ()  # the last boxes with an interruption notice
     calm_seconds: int = 0  # how long spot has sold, less what flickers cost
     selling: tuple[str, ...] = ()  # zone ids that sold at the last reading
     bar_seconds: int = 0  # calm that a return needs; 0: as set
-    warned: str = ""  # the last box with a rebalance recommendation
+    warned: tuple[str, ...] = ()  # the last boxes with a rebalance recommendation, as many as should serve
     warned_at: datetime | None = None  # when, until it is decided on
     idle_warnings: int = 0  # bridges running whose box had no notice in the end
-    dark_at: datetime | None = None  # since when nothing was seen to serve, while on spot
+    dark_at: datetime | None = None  # since when boxes were seen to be missing, while on spot
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,9 @@ class State:
 
     mode: Mode
     since: datetime | None = None  # when mode or expected lever last changed
+    part: int = 0  # the lever where it stands between all spot and all on-demand; 0: at one of its ends
     failovers: tuple[datetime, ...] = ()  # those that the valve may still count, oldest first
+    parts: tuple[tuple[datetime, int], ...] = ()  # of those, what bought less than the whole fleet, in percent of it
     cooldown_from: datetime | None = None  # last failover or failed re-arm; None: waived
     streak: int = 0  # scans running with a score that is good enough
     scored_at: datetime | None = None
@@ -131,9 +135,14 @@ class State:
         return self.mode is Mode.ARMED or self.rearm_from is not None
 
     @property
+    def exposed(self) -> bool:
+        """Whether any of the fleet should run on spot now, so that what is missing may have to be bought."""
+        return self.armed or (self.mode is Mode.FAILOVER and self.part > 0)
+
+    @property
     def expected_lever(self) -> int:
         """On-demand percentage that parameter and group should show."""
-        return 0 if self.armed or self.turns % 2 else 100
+        return self.part or (0 if self.armed or self.turns % 2 else 100)
 
     def with_notice(self, box: str, listed: Collection[str]) -> Self:
         """This state, once AWS or we told that box to go: its boot, abandoned for that, tells nothing of boots.
@@ -183,6 +192,31 @@ class State:
         window = timedelta(seconds=settings.watchdog.valve_window_seconds)
         return tuple(at for at in self.failovers if now - at <= window)
 
+    def fleets_bought(self, settings: Settings, now: datetime) -> float:
+        """What the valve counts: failovers in its window, each as the share of the fleet that it bought."""
+        parts = dict(self.parts)
+        return sum(parts.get(at, 100) for at in self.recent_failovers(settings, now)) / 100
+
+    def failed_over(self, percent: int, settings: Settings, now: datetime, *, weight: int = 1) -> Self:
+        """This state with one more failover, of that share of the fleet; those that no longer count are forgotten."""
+        recent, parts = self.recent_failovers(settings, now), dict(self.parts)
+        while sum(parts.get(at, 100) for at in recent[1:]) >= 100 * settings.valve_failovers:
+            recent = recent[1:]
+        forgotten = [at for at in recent if at in parts][:-KEPT_PARTS]
+        recent = tuple(at for at in recent if at not in forgotten)
+        parts = {at: parts[at] for at in recent if at in parts}
+        if percent < 100:
+            parts[now] = percent
+        return replace(self, failovers=(*recent, *[now] * weight), parts=tuple(parts.items()))
+
+    def widened(self, percent: int) -> Self:
+        """This state, once the last failover has bought that much more of the fleet."""
+        parts = dict(self.parts)
+        if not self.failovers or (last := self.failovers[-1]) not in parts:
+            return self
+        parts[last] += percent
+        return replace(self, parts=tuple((at, share) for at, share in parts.items() if share < 100))
+
     def on_demand_seconds(self, now: datetime) -> int:
         """On-demand time of this UTC day so far, from failover to the end of the re-arm."""
         if self.metered_at is None:
@@ -207,7 +241,7 @@ class State:
 
     def begin(self, kind: Kind, at: datetime, why: str, *, silent: bool = False) -> Self:
         """This state with a transition to carry out, and its mail owed."""
-        transition = Transition(kind, at, cut(one_line(why).translate(DOUBLED), WHY_BYTES))
+        transition = Transition(kind, at, cut(one_line(why).translate(DOUBLED), WHY_BYTES), self.part)
         owed = self.owed if silent or kind in SILENT else (*self.owed, transition)[-OWED_MAILS:]
         return replace(self, unfinished=transition, owed=owed)
 
@@ -215,7 +249,8 @@ class State:
         """The JSON text, within LIMIT_BYTES.
 
         What is too long (forty boxes at once) loses, in this order and only as much as it must: the ends of the
-        reasons of mails that are owed; the oldest notices, which the evidence of a boot makes up for.
+        reasons of mails that are owed; the oldest notices, which the evidence of a boot makes up for; the oldest
+        warnings.
         """
         return next(text for state in self._shorter() if len((text := state._text()).encode()) <= LIMIT_BYTES)
 
@@ -224,6 +259,9 @@ class State:
         state = replace(self, owed=tuple(replace(mail, why=cut(mail.why, SHORT_WHY_BYTES)) for mail in self.owed))
         for dropped in range(len(self.evidence.noticed) + 1):
             yield replace(state, evidence=replace(self.evidence, noticed=self.evidence.noticed[dropped:]))
+        for dropped in range(len(self.evidence.warned)):
+            warned = self.evidence.warned[dropped:]
+            yield replace(state, evidence=replace(self.evidence, noticed=(), warned=warned))
 
     def _text(self) -> str:
         """All of it, defaults left out."""
@@ -231,7 +269,8 @@ class State:
             "version": VERSION,
             "mode": self.mode,
             "since": _text(self.since),
-            "failovers": [_text(at) for at in self.failovers],
+            "part": self.part,
+            "failovers": [_failover(at, dict(self.parts)) for at in self.failovers],
             "cooldown_from": _text(self.cooldown_from),
             "streak": self.streak,
             "scored_at": _text(self.scored_at),
@@ -277,9 +316,12 @@ def _read(text: str) -> State:
         version = raw.pop("version")
         if version != VERSION:
             raise StateError(f"the state has schema version {version!r}, this watchdog reads {VERSION}")
+        failovers = raw.pop("failovers", ())
         return State(
             mode=Mode(raw.pop("mode")),
-            failovers=tuple(map(_time, raw.pop("failovers", ()))),
+            part=int(raw.pop("part", 0)),
+            failovers=tuple(_time(text.partition(" ")[0]) for text in failovers),
+            parts=tuple(map(_part, dict.fromkeys(text for text in failovers if " " in text))),
             streak=int(raw.pop("streak", 0)),
             turns=int(raw.pop("turns", 0)),
             refresh_id=raw.pop("refresh_id", None),
@@ -319,7 +361,9 @@ def _plain(evidence: Evidence) -> dict[str, Any]:
 
 def _evidence(raw: dict[str, Any]) -> Evidence:
     known: dict[str, Any] = {key: _time(raw.pop(key)) for key in ("drought_at", "dark_at", "warned_at") if key in raw}
-    known |= {key: tuple(raw.pop(key)) for key in ("noticed", "selling") if key in raw}
+    if isinstance(raw.get("warned"), str):  # as an earlier version wrote it
+        raw["warned"] = (raw["warned"],)
+    known |= {key: tuple(raw.pop(key)) for key in ("noticed", "selling", "warned") if key in raw}
     return Evidence(**known, **raw)
 
 
@@ -334,9 +378,20 @@ def _time(text: str) -> datetime:
     return at
 
 
-def _raw(transition: Transition) -> dict[str, str | None]:
-    return {"kind": transition.kind, "at": _text(transition.at), "why": transition.why}
+def _failover(at: datetime, parts: dict[datetime, int]) -> str:
+    """Its time; where it bought a part of the fleet, the percent behind it."""
+    return f"{_text(at)} {parts[at]}" if at in parts else str(_text(at))
 
 
-def _transition(raw: dict[str, str]) -> Transition:
-    return Transition(Kind(raw["kind"]), _time(raw["at"]), raw["why"])
+def _part(text: str) -> tuple[datetime, int]:
+    at, percent = text.split(" ")
+    return _time(at), int(percent)
+
+
+def _raw(transition: Transition) -> dict[str, Any]:
+    raw = {"kind": transition.kind, "at": _text(transition.at), "why": transition.why}
+    return {**raw, "part": transition.part} if transition.part else raw
+
+
+def _transition(raw: dict[str, Any]) -> Transition:
+    return Transition(Kind(raw["kind"]), _time(raw["at"]), raw["why"], int(raw.get("part", 0)))

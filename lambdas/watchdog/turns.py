@@ -1,14 +1,16 @@
-"""Turns of a dark fleet, as pure as `policy`: nothing serves, the wanted kind is refused, and whichever sells is right.
+"""Turns of a fleet whose missing share is refused, as pure as `policy`: whichever kind sells is right.
 
-A failover that bought nothing begins them. The lever then turns from one kind to the other, each tried for longer than
-the one before, until a box serves. Such a turn says nothing of the spot market: neither cooldown nor valve counts it,
-nor the failover that it takes back, and only the refusals are mailed. A pinned fleet is left alone.
+A failover that bought nothing begins them. The lever then turns from one kind to the other for what is missing, each
+tried for longer than the one before, until all of it serves. Such a turn says nothing of the spot market: neither
+cooldown nor valve counts it, nor the failover that it takes back, and only the refusals are mailed. A pinned fleet is
+left alone.
 """
 
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from fleet.settings import Settings
+from lambdas.watchdog import shares
 from lambdas.watchdog.decision import Action, Decision, seconds, transition
 from lambdas.watchdog.signals import Signal, Wake
 from lambdas.watchdog.state import Kind, Mode, State
@@ -19,14 +21,14 @@ LONGEST_SECONDS = 900  # one kind is tried: the group's own gaps have grown to t
 
 
 def learn(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> State:
-    """The state with since when the group has been empty and refused what the lever asks for.
+    """The state with since when boxes have been missing, none on its way, and what the lever asks for refused.
 
     A refusal says so, and a scan sees it where the event was lost: a group that sells launches seconds after a flip.
     """
-    if state.mode is not Mode.FAILOVER or state.rearm_from or world.group is None:
+    if state.mode is not Mode.FAILOVER or state.rearm_from or world.group is None or lacks_spot(world, state, settings):
         return state
     seen = state.evidence
-    if not _empty(world, state) or world.percentage != state.expected_lever:
+    if not _short(world, state, settings) or world.percentage != state.expected_lever:
         seen = replace(seen, drought_at=None)
     elif seen.drought_at is None and signal.refused and signal.began and _after(state, signal.began):
         seen = replace(seen, drought_at=signal.began)
@@ -39,15 +41,18 @@ def step(signal: Signal, world: World, state: State, settings: Settings, now: da
     """The next turn, the wait for it, or the end of the turns; None: the fleet is not dark for want of supply."""
     if signal.wake not in LOOKS or state.mode is not Mode.FAILOVER or state.rearm_from or world.group is None:
         return None
-    if state.turns and (found := _found(world, state, now)):
+    if state.turns and (found := _found(world, state, settings, now)):
         return found
+    if lacks_spot(world, state, settings):
+        return None
     tried = _tried(world, state, settings)
     if tried is None or "Launch" in world.group.suspended:
         return None
     since, wait, what = tried
-    wanted, other = ("on-demand", "spot") if state.expected_lever else ("spot", "on-demand")
+    wanted, other = ("spot", "on-demand") if state.turns % 2 else ("on-demand", "spot")
     elapsed = seconds(now - since)
-    numbers = f"nothing serves and {wanted} {what} for {elapsed} s, {other} is tried after {wait} s"
+    dark = "nothing serves" if not world.healthy else f"{shares.missing(world.healthy, settings)} boxes are missing"
+    numbers = f"{dark} and {wanted} {what} for {elapsed} s, {other} is tried after {wait} s"
     if elapsed < wait:
         due = since + timedelta(seconds=wait) if settings.policy == "bridge" else None
         return Decision(Action.WAITING, numbers, state=state, wake_at=due)
@@ -56,7 +61,11 @@ def step(signal: Signal, world: World, state: State, settings: Settings, now: da
     if other == "on-demand" and (spent := state.on_demand_spent(settings, now)):
         return Decision(Action.SKIPPED, f"no turn: {spent}; {numbers}", state=state)
     new = replace(state, since=now, turns=state.turns + 1, evidence=replace(state.evidence, drought_at=None))
-    if state.turns == 0:
+    spot, on_demand = world.alive_by_purchase
+    bought = max(len(on_demand) - shares.base(settings), 0)
+    asked = bought if other == "spot" else max(shares.above_base(settings) - len(spot), 1)
+    new = replace(new, part=shares.part(asked, settings))
+    if state.turns == 0 and not bought:
         new = replace(new, failovers=tuple(at for at in new.failovers if at != state.since), cooldown_from=None)
     return transition(new, Kind.TURNED, now, numbers)
 
@@ -72,8 +81,10 @@ def _tried(world: World, state: State, settings: Settings) -> tuple[datetime, in
     return None
 
 
-def _found(world: World, state: State, now: datetime) -> Decision | None:
-    """A box serves: the kind that it is of was the right one."""
+def _found(world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
+    """All that should serves: the kind that was asked for is the right one."""
+    if shares.missing(world.healthy, settings):
+        return None
     spot, on_demand = ([box.id for box in boxes if box.id in world.healthy] for boxes in world.alive_by_purchase)
     new = replace(state, turns=0, since=now)
     if spot and state.expected_lever == 0:
@@ -95,6 +106,12 @@ def _settled(state: State, settings: Settings, now: datetime) -> bool:
     return state.since is None or seconds(now - state.since) >= settings.bridge.patience_seconds
 
 
-def _empty(world: World, state: State) -> bool:
-    """Whether no box is there that could serve or is on its way."""
-    return all(box.id in state.evidence.noticed for box in world.alive)
+def lacks_spot(world: World, state: State, settings: Settings) -> bool:
+    """Whether on-demand has sold the part that was asked of it, so that what may be missing is spot's."""
+    on_demand = len(world.alive_by_purchase[1]) - shares.base(settings)
+    return state.exposed and not state.turns and on_demand >= shares.bought(state.part, settings)
+
+
+def _short(world: World, state: State, settings: Settings) -> bool:
+    """Whether boxes are missing that are not on their way either."""
+    return shares.missing([box.id for box in world.alive if box.id not in state.evidence.noticed], settings) > 0

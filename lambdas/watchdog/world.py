@@ -1,5 +1,6 @@
 """What the watchdog sees of AWS at one moment, as plain data; what was not read for a signal stays at its default."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -25,7 +26,7 @@ class World:
     group: Group | None = None
     instances: dict[str, Instance] = field(default_factory=dict)
     health: dict[str, str] = field(default_factory=dict)
-    dark_seconds: int = 0  # without a healthy target, in the served share's window and since the lever last moved
+    dark_seconds: int = 0  # times the missing share, in the served share's window and since the lever last moved
     deploying: bool = False
     refreshes: tuple[Refresh, ...] = ()
     scores: dict[str, int] = field(default_factory=dict)  # per zone id of the group
@@ -109,26 +110,37 @@ class World:
             return self.unread or "a deploy is in progress"
         return next((f"instance refresh {r.id} is {r.status}" for r in self.refreshes if r.active and r.id != ours), "")
 
-    def young(self, settings: Settings, now: datetime, *, ever_launched: bool) -> str:
-        """Which box is a recovery in progress, and why; empty if none is (definitions: FLEET.md section 2)."""
+    def young(self, settings: Settings, now: datetime) -> dict[str, str]:
+        """Which boxes are a recovery in progress, each with why (definitions: docs/watchdog.md)."""
+        found = {}
         for box in self.alive:
             instance = self.instances.get(box.id)
             if instance is None:
-                return f"{box.id} is too new for EC2 to know it"
+                found[box.id] = f"{box.id} is too new for EC2 to know it"
+                continue
             budget = _budget_seconds(box, instance, settings)
             age = (now - instance.launched_at).total_seconds()
             if age < budget:
-                return f"{box.id} is {age:.0f} s old, grace {budget} s"
+                found[box.id] = f"{box.id} is {age:.0f} s old, grace {budget} s"
+        return found
+
+    def newborn(self, settings: Settings, now: datetime, *, ever_launched: bool) -> str:
+        """Why the whole group is a recovery in progress; empty if it has served, or should have by now."""
         if self.group and not ever_launched:
             age, budget = (now - self.group.created_at).total_seconds(), settings.boot.cold_budget_seconds
             if age < budget:
                 return f"the group never served and is {age:.0f} s old, cold boot {budget} s"
         return ""
 
-    def coming(self, noticed: tuple[str, ...], settings: Settings, now: datetime) -> bool:
-        """Whether a box is on its way: launching, without a notice and not held for longer than its boot may take."""
+    def coming(self, noticed: tuple[str, ...], settings: Settings, now: datetime) -> set[str]:
+        """Boxes on their way: launching, without a notice and not held for longer than their boot may take."""
         lost = {*noticed, *self.overdue(settings, now)}
-        return any(box.lifecycle in LAUNCHING and box.id not in lost for box in self.alive)
+        return {box.id for box in self.alive if box.lifecycle in LAUNCHING and box.id not in lost}
+
+    def spot_among(self, boxes: Collection[str]) -> set[str]:
+        """Which of them stay on spot; one that EC2 does not know yet is taken for one."""
+        known = self.instances
+        return {box.id for box in self.alive if box.id in boxes and (box.id not in known or known[box.id].spot)}
 
     def overdue(self, settings: Settings, now: datetime) -> tuple[str, ...]:
         """Boxes that do not answer, held for longer than their boot may take; past the skip cap, than grace."""

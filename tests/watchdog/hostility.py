@@ -63,6 +63,7 @@ class Life:
     behaviour: Behaviour
     size: int
     seed: int
+    base: int = 0  # of them, always on-demand
 
 
 supplies = st.sampled_from([0, 0, 1, PLENTY])
@@ -92,6 +93,7 @@ def lives(draw: st.DrawFn) -> Life:
         spot_refused_with=draw(code),
         on_demand_refused_with=draw(code),
     )
+    size = draw(st.sampled_from([1, 1, 1, 2, 3, 4, 7, 20]))
     taken = st.none() | st.sampled_from([20, 60, 150, 300])
     return Life(
         policy=draw(st.sampled_from(["alarm", "bridge"])),
@@ -102,8 +104,9 @@ def lives(draw: st.DrawFn) -> Life:
         notice_after_serving=draw(st.none() | st.sampled_from([60, 240, 600, 7200])),
         recommends=draw(st.booleans()),
         behaviour=behaviour,
-        size=draw(st.sampled_from([1, 1, 1, 3])),
+        size=size,
         seed=draw(st.integers(0, 999)),
+        base=draw(st.sampled_from([0, min(1, size - 1), size // 2])),
     )
 
 
@@ -115,6 +118,7 @@ class Onlooker:
     cloud: SimulatedCloud = field(init=False)
     sells: dict[Purchase, float | None] = field(default_factory=dict)  # to boxes that outlive their boot, since when
     dark_from: float | None = None
+    short_from: float | None = None  # boxes are missing
     held_back_until: float = START  # pinned, or Launch suspended: only a human ends that
     refused: dict[Purchase, float] = field(default_factory=dict)  # when that kind last could not be had
     recommended: list[float] = field(default_factory=list)
@@ -128,7 +132,8 @@ class Onlooker:
         """Live it; the number of invocations."""
         settings = replace(SETTINGS, policy=self.life.policy)
         size = self.life.size
-        self.settings = replace(settings, capacity=replace(settings.capacity, min=size, max=2 * size))
+        capacity = replace(settings.capacity, min=size, max=2 * size, on_demand_base=self.life.base)
+        self.settings = replace(settings, capacity=capacity)
         steps = [Step(START, p.label, PLENTY) for p in POOLS]
         for purchase, drawn in zip(KINDS, (self.life.spot, self.life.on_demand), strict=True):
             at = START
@@ -223,12 +228,14 @@ class Onlooker:
         return not code and all(amount >= PLENTY for amount in self.cloud.ec2._supply[purchase].values())
 
     def _check_time(self) -> None:
-        """Never dark for long while one and the same kind sells."""
+        """Never dark for long while one and the same kind sells, nor short where its boxes last."""
         now = self.cloud.clock.now
         for kind in KINDS:
             since = self.sells.get(kind)
             self.sells[kind] = (now if since is None else since) if self._outlives(kind) else None
-        self.dark_from = None if self.cloud.balancer.healthy else (self.dark_from or now)
+        healthy, size = self.cloud.balancer.healthy, self.life.size
+        self.dark_from = None if healthy else (self.dark_from or now)
+        self.short_from = None if healthy >= size else (self.short_from or now)
         state = loads(self.cloud.parameters()[0])
         if state.mode is Mode.PINNED or "Launch" in self.cloud.group().suspended:
             self.held_back_until = now
@@ -236,7 +243,23 @@ class Onlooker:
             if self.dark_from is not None and since is not None:
                 dark = now - max(self.dark_from, since, self.held_back_until)
                 assert dark <= DARK_SECONDS[self.life.policy], f"dark for {dark:.0f} s while {kind} sells"
+            if self.short_from is not None and since is not None and self._lasts():
+                short = now - max(self.short_from, since, self.held_back_until)
+                assert short <= self._short_seconds(), (
+                    f"{size - healthy} of {size} missing for {short:.0f} s, {kind} sells"
+                )
         self._check_two_kinds(now)
+
+    def _lasts(self) -> bool:
+        """Whether no box is taken for anything but a lack of supply."""
+        life = self.life
+        return self.healed or (
+            life.notice_after_launch is None and (life.notice_after_serving is None or life.recommends)
+        )
+
+    def _short_seconds(self) -> float:
+        """What comes in the middle of a drought may have to be bought a second time."""
+        return DARK_SECONDS[self.life.policy] * (1 if self.life.size == 1 else 2)
 
     def _check_two_kinds(self, now: float) -> None:
         """No spot box beside an on-demand one for longer than a boot and the way out (a hung boot leaves no other)."""
@@ -277,20 +300,25 @@ class Onlooker:
             case Kind.REARMED:
                 assert any(box.healthy and box.purchase == "spot" for box in running)
             case Kind.FAILOVER:
-                assert all(box.noticed_at is not None for box in running if box.healthy)
+                serving = [box for box in running if box.healthy and box.noticed_at is None]
+                assert len(serving) < self.life.size
             case Kind.REPLACED:
-                assert len([at for at in self.recommended if now - at <= 86400 + late]) > WATCHDOG.replacements_per_day
+                assert len([at for at in self.recommended if now - at <= 86400 + late]) > self._replacements()
             case Kind.REMINDED:
                 assert loads(self.cloud.parameters()[0]).mode is not Mode.ARMED
             case _:
                 pass
         assert "docs/runbook/mail-" in body
 
+    def _replacements(self) -> int:
+        return WATCHDOG.replacements_per_day * self.life.size
+
     def _check_end(self) -> None:
         """Every life ends in a state that a scan can leave: it serves, or a human was asked."""
         state = loads(self.cloud.parameters()[0])
         asked = "Launch" in self.cloud.group().suspended
-        assert asked or self.cloud.balancer.healthy, f"dark at the end, {state}"
+        healthy = self.cloud.balancer.healthy
+        assert asked or healthy >= self.life.size, f"{healthy} of {self.life.size} serve at the end, {state}"
         assert state.unfinished is None
         assert not state.owed
         assert state.turns == 0 or asked

@@ -76,7 +76,7 @@ def test_rearm_of_a_fleet_rolls_what_the_group_left_alone() -> None:
 
 def test_base_capacity_on_demand_is_not_rolled_and_not_waited_for() -> None:
     cloud = under_way()
-    cloud.settings = replace(cloud.settings, capacity=replace(cloud.settings.capacity, on_demand_base=1))
+    cloud.settings = replace(cloud.settings, capacity=replace(cloud.settings.capacity, min=2, on_demand_base=1))
     cloud.live_group = replace(cloud.live_group, desired=2)
     cloud.put_box(SPOT, age=200, health="healthy")
     assert wake(cloud, "scan")["action"] == "re-armed"
@@ -85,7 +85,7 @@ def test_base_capacity_on_demand_is_not_rolled_and_not_waited_for() -> None:
 def fleet_of_two(*, base: int = 0) -> StillCloud:
     """Two boxes are wanted, two on-demand boxes serve, the lever is down and no roll was started."""
     cloud = under_way(refresh=None)
-    cloud.settings = replace(cloud.settings, capacity=replace(cloud.settings.capacity, on_demand_base=base))
+    cloud.settings = replace(cloud.settings, capacity=replace(cloud.settings.capacity, min=2, on_demand_base=base))
     cloud.live_group = replace(cloud.live_group, desired=2)
     cloud.put_box("i-0demand2", age=4000, spot=False, health="healthy")
     return cloud

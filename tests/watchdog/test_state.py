@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from lambdas.watchdog.daily import REMEMBERED_IDS
 from lambdas.watchdog.state import (
+    KEPT_PARTS,
     LIMIT_BYTES,
     OWED_MAILS,
     SHORT_WHY_BYTES,
@@ -40,7 +41,8 @@ def states(draw: Any) -> State:
     state = State(
         mode=draw(st.sampled_from(Mode)),
         since=draw(maybe),
-        failovers=tuple(draw(st.lists(times, max_size=11))),
+        failovers=tuple(draw(st.lists(times, max_size=11, unique=True))),
+        part=draw(st.integers(0, 99)),
         cooldown_from=draw(maybe),
         streak=draw(st.integers(0, 10)),
         scored_at=draw(maybe),
@@ -53,6 +55,8 @@ def states(draw: Any) -> State:
         suspended_at=draw(maybe),
         resumed=draw(st.integers(0, 99)),
     )
+    parts = tuple((at, draw(st.integers(1, 99))) for at in state.failovers[:KEPT_PARTS])
+    state = replace(state, parts=parts)
     for kind, at, why in draw(st.lists(st.tuples(st.sampled_from(Kind), times, whys), max_size=9)):
         state = state.begin(kind, at, why)
     return state
@@ -65,14 +69,16 @@ def test_state_always_fits_and_always_parses(state: State) -> None:
     assert loads(text) == state
 
 
+PARTS = tuple((AT + timedelta(hours=n), 95) for n in range(1, KEPT_PARTS + 2))
+
+
 def largest(noticed: int) -> State:
     """Everything that settings allow at once, with that many notices."""
     boxes = tuple(f"i-{n:017x}" for n in range(20))
-    seen = Evidence(
-        AT, tuple(f"i-{n:017x}" for n in range(noticed)), 86400, ("use2-az1",) * 6, 86400, boxes[0], AT, 100
-    )
+    seen = Evidence(AT, tuple(f"i-{n:017x}" for n in range(noticed)), 86400, ("use2-az1",) * 6, 86400, boxes, AT, 100)
     full = State(
-        Mode.FAILOVER, since=AT, failovers=(AT,) * 41, cooldown_from=AT, streak=10, scored_at=AT, rearm_from=AT,
+        Mode.FAILOVER, since=AT, failovers=(*((AT,) * 41), *(at for at, _ in PARTS)), parts=PARTS, part=95,
+        cooldown_from=AT, streak=10, scored_at=AT, rearm_from=AT,
         trial=True, blocked="permission", on_demand_since=AT, reminders=999, replaced_on="2026-07-22", replaced=9999,
         recommended=("0a1b2c3d",) * REMEMBERED_IDS, refresh_id="00000000-0000-0000-0000-000000000000", launched_at=AT,
         abandoned=tuple((box, AT) for box in boxes[:20]), dry_at=AT, refused=("on-demand permission",) * 4,
@@ -84,8 +90,9 @@ def largest(noticed: int) -> State:
     return full
 
 
-def test_largest_state_fits_and_loses_first_the_ends_of_mailed_reasons_then_the_oldest_notices() -> None:
+def test_largest_state_of_one_warned_box_loses_first_the_ends_of_mailed_reasons_then_the_oldest_notices() -> None:
     full = largest(noticed=88)  # forty boxes at twice their number
+    full = replace(full, failovers=full.failovers[:41], parts=(), evidence=replace(full.evidence, warned=("i-0a",)))
     kept = loads(full.dumps())
     assert len(full.dumps().encode()) <= LIMIT_BYTES < len(full._text().encode())
     assert len(kept.owed) == OWED_MAILS
@@ -98,10 +105,38 @@ def test_largest_state_fits_and_loses_first_the_ends_of_mailed_reasons_then_the_
     assert len(longer._text().encode()) > LIMIT_BYTES  # and no more than must be
 
 
+def test_largest_state_of_twenty_boxes_keeps_what_its_decisions_hang_on() -> None:
+    full = largest(noticed=40)
+    kept = loads(full.dumps())
+    assert len(full.dumps().encode()) <= LIMIT_BYTES
+    assert kept.evidence.warned == full.evidence.warned[-len(kept.evidence.warned) :]
+    assert kept.evidence.warned
+    lost = replace(kept.evidence, noticed=full.evidence.noticed, warned=full.evidence.warned)
+    assert replace(kept, owed=full.owed, evidence=lost) == full
+
+
+def test_part_of_the_fleet_that_a_failover_bought_is_read_back() -> None:
+    state = State(Mode.FAILOVER, failovers=(AT, AT + timedelta(hours=1)), part=34, parts=((AT, 33),))
+    assert '"2026-07-22T00:35:43Z 33"' in state.dumps()
+    assert loads(state.dumps()) == state
+
+
+def test_box_that_an_earlier_version_had_warned_is_read() -> None:
+    text = '{"version":1,"mode":"spot-armed","evidence":{"warned":"i-0a"}}'
+    assert loads(text).evidence.warned == ("i-0a",)
+
+
 def test_state_that_fits_loses_nothing_and_one_that_nearly_does_no_notice() -> None:
-    small = replace(largest(noticed=0), failovers=(), abandoned=(), recommended=())
+    small = replace(largest(noticed=0), failovers=(), parts=(), abandoned=(), recommended=())
+    small = replace(small, evidence=replace(small.evidence, warned=("i-0a",)))
     assert loads(small.dumps()) == small
-    owed = replace(small, failovers=(AT,) * 41, abandoned=tuple((f"i-{n:017x}", AT) for n in range(16)))
+    owed = replace(
+        small,
+        failovers=(*((AT,) * 41), *(at for at, _ in PARTS)),
+        parts=PARTS,
+        part=95,
+        abandoned=tuple((f"i-{n:017x}", AT) for n in range(16)),
+    )
     notices = replace(owed.evidence, noticed=("i-0a", "i-0b"))
     assert loads(replace(owed, evidence=notices).dumps()).evidence == notices
 

@@ -1,0 +1,54 @@
+"""The arithmetic of shares, pure: what should serve, what of it is missing, and which lever buys that many boxes.
+
+`capacity.min` boxes should serve, the first `on_demand_base` of them on-demand for good. The lever divides those above.
+"""
+
+from collections.abc import Collection
+
+from fleet.settings import Settings
+
+WHOLE = 100
+
+
+def floor(settings: Settings) -> int:
+    """How many boxes should serve."""
+    return settings.capacity.min
+
+
+def above_base(settings: Settings) -> int:
+    """How many of them the lever divides; at least one, for a fleet whose base is all of it."""
+    return max(floor(settings) - settings.capacity.on_demand_base, 1)
+
+
+def one_more_percent(settings: Settings) -> int:
+    """MaxHealthyPercentage of a roll that replaces box by box."""
+    return WHOLE + -(-WHOLE // floor(settings))
+
+
+def missing(serving: Collection[str], settings: Settings) -> int:
+    """How many boxes do not serve that should."""
+    return max(floor(settings) - len(serving), 0)
+
+
+def lever(boxes: int, settings: Settings) -> int:
+    """The percentage with which a group that rounds up has so many boxes above its base on-demand.
+
+    The whole percent below the exact share: AWS rounds up, and at 20 boxes a percent is a fifth of one.
+    """
+    # aws-behaviours: percentage-rounds-up
+    return WHOLE * boxes // above_base(settings)
+
+
+def part(boxes: int, settings: Settings) -> int:
+    """The same as `State.part` holds it: nothing where all spot or all on-demand say it."""
+    return lever(boxes, settings) if 0 < boxes < above_base(settings) else 0
+
+
+def base(settings: Settings) -> int:
+    """How many boxes are on-demand wherever the lever stands."""
+    return floor(settings) - above_base(settings)
+
+
+def bought(percentage: int, settings: Settings) -> int:
+    """How many boxes above the base that percentage has on-demand."""
+    return -(-above_base(settings) * percentage // WHOLE)

@@ -1,0 +1,278 @@
+"""Fleets of several boxes: a failover buys the share that is missing, a return gives it back box by box."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from fleet import names
+from fleet.embedded import group as embedded
+from lambdas.watchdog import shares
+from lambdas.watchdog.cloud import Alarm, Refresh
+from lambdas.watchdog.state import Evidence, Kind, Mode, State
+from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
+
+
+def fleet_of(size: int, *, spot: int, on_demand: int = 0, base: int = 0, part: int = 0) -> StillCloud:
+    """A fleet of which so many boxes serve; `part` of the boxes above the base were bought before, as a lever."""
+    cloud = StillCloud(live_alarm=Alarm("ALARM", ago(2)), lever=str(part))
+    cloud.settings = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=size, max=2 * size, on_demand_base=base))
+    cloud.live_group = replace(
+        cloud.live_group, desired=size, min=size, max=2 * size, on_demand_percentage=part, created_at=ago(864000)
+    )
+    for number in range(spot):
+        cloud.put_box(f"i-0a{number:02x}", age=40000, health="healthy")
+    for number in range(on_demand):
+        cloud.put_box(f"i-0d{number:02x}", age=40000, spot=False, health="healthy")
+    if part:
+        state = State(Mode.FAILOVER, since=ago(20000), part=part, failovers=(ago(20000),), parts=((ago(20000), part),))
+        cloud.set_state(replace(state, cooldown_from=ago(20000), launched_at=ago(19000)))
+    return cloud
+
+
+@pytest.mark.parametrize(("base", "size"), [(base, size) for size in range(1, 21) for base in range(size)])
+def test_every_number_of_boxes_has_a_lever_with_which_a_group_that_rounds_up_buys_just_that(
+    base: int, size: int
+) -> None:
+    settings = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=size, max=2 * size, on_demand_base=base))
+    for boxes in range(size - base + 1):
+        lever = shares.lever(boxes, settings)
+        assert 0 <= lever <= 100
+        assert shares.bought(lever, settings) == boxes
+        assert -(-(size - base) * lever // 100) == boxes  # as both simulated groups reckon
+        assert round((size - base) * lever / 100) == boxes  # and in case AWS rounds to the nearest
+    assert embedded.ON_DEMAND == "on-demand"
+
+
+@pytest.mark.parametrize(
+    ("size", "base", "spot", "on_demand", "lever"),
+    [
+        (2, 0, 1, 0, 50),
+        (4, 0, 2, 0, 50),
+        (4, 0, 3, 0, 25),
+        (4, 1, 2, 1, 33),
+        (4, 1, 0, 1, 100),
+        (20, 0, 1, 0, 95),
+        (20, 3, 10, 3, 41),
+        (20, 0, 0, 0, 100),
+    ],
+)
+def test_failover_buys_what_is_missing(size: int, base: int, spot: int, on_demand: int, lever: int) -> None:
+    cloud = fleet_of(size, spot=spot, on_demand=on_demand, base=base)
+    record = wake(cloud, "alarm-lit")
+    assert (record["action"], record["lever"]) == ("failover", lever)
+    assert (cloud.lever, cloud.live_group.on_demand_percentage) == (str(lever), lever)
+    missing = size - spot - on_demand
+    assert record["reason"] == f"{missing} of {size} boxes missing, alarm lit for 2 s"
+    assert shares.bought(lever, cloud.settings) == missing
+    assert cloud.parsed.expected_lever == lever
+
+
+def test_mail_of_a_part_tells_how_many_were_bought_and_what_that_costs() -> None:
+    cloud = fleet_of(4, spot=2, base=1, on_demand=1)
+    wake(cloud, "alarm-lit")
+    ((subject, body),) = cloud.mails
+    assert subject == "[llm] on-demand failover"
+    assert "Boxes were missing, so the watchdog bought them on-demand." in body
+    assert "Why: 1 of 4 boxes missing, alarm lit for 2 s" in body
+    cost = "$54.95 to $68.45 a day for 4 boxes, 2 of them on-demand (on spot: $43.80 to $54.38; all on-demand:"
+    assert f"Cost: {cost}" in body
+
+
+def test_box_that_only_the_base_lacks_is_bought_by_no_lever() -> None:
+    record = wake(fleet_of(4, spot=3, base=1), "alarm-lit")
+    assert record["reason"] == "failover skipped: 1 of 4 boxes missing, on-demand as it is"
+
+
+def test_young_boxes_hold_a_failover_back_as_far_as_they_replace_what_is_missing() -> None:
+    cloud = fleet_of(4, spot=2)
+    cloud.put_box("i-0e1", age=60, lifecycle="Pending:Wait")
+    cloud.put_box("i-0e2", age=60, lifecycle="Pending:Wait")
+    assert wake(cloud, "alarm-lit")["reason"] == names.LINE_SKIPPED_YOUNG
+    cloud = fleet_of(4, spot=2)
+    cloud.put_box("i-0e1", age=60, lifecycle="Pending:Wait")
+    assert wake(cloud, "alarm-lit")["lever"] == 25
+
+
+def test_past_the_skip_cap_young_boxes_count_for_nothing() -> None:
+    cloud = fleet_of(4, spot=2)
+    cloud.live_alarm = Alarm("ALARM", ago(1800))
+    cloud.put_box("i-0e1", age=60, lifecycle="Pending:Wait")
+    assert wake(cloud, "scan")["lever"] == 50
+
+
+def test_failover_is_skipped_once_all_answer() -> None:
+    assert wake(fleet_of(2, spot=2), "alarm-lit")["reason"] == "failover skipped: each of 2 boxes answers now"
+
+
+def test_more_that_goes_missing_is_bought_within_the_same_failover() -> None:
+    cloud = fleet_of(4, spot=1, on_demand=1, part=25)
+    record = wake(cloud, "alarm-lit")
+    assert (record["action"], record["lever"]) == ("failover", 75)
+    state = cloud.parsed
+    assert (state.failovers, state.parts, state.cooldown_from) == ((ago(20000),), ((ago(20000), 75),), NOW)
+    cloud = fleet_of(4, spot=0, on_demand=1, part=25)
+    assert wake(cloud, "alarm-lit")["lever"] == 100
+    assert (cloud.parsed.part, cloud.parsed.parts) == (0, ())
+
+
+def test_alarm_that_the_failover_of_a_part_answers_is_lit_from_there() -> None:
+    cloud = fleet_of(4, spot=2, part=50)
+    cloud.set_state(replace(cloud.parsed, since=ago(300)))
+    cloud.live_alarm = Alarm("ALARM", ago(4000))
+    cloud.put_box("i-0e1", age=250, spot=False, lifecycle="Pending:Wait")
+    cloud.put_box("i-0e2", age=250, spot=False, lifecycle="Pending:Wait")
+    assert wake(cloud, "scan")["reason"] == names.LINE_SKIPPED_YOUNG
+
+
+def test_valve_counts_shares_of_the_fleet() -> None:
+    settings = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=4, max=8))
+    state = State(Mode.ARMED)
+    for _ in range(3):
+        state = state.failed_over(50, settings, NOW - timedelta(hours=5) + timedelta(hours=len(state.failovers)))
+    assert state.fleets_bought(settings, NOW) == 1.5
+    state = state.failed_over(100, settings, NOW)
+    assert state.fleets_bought(settings, NOW) == 2.5
+    cloud = fleet_of(4, spot=2, on_demand=2, part=50)
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    cloud.set_state(replace(cloud.parsed, failovers=state.failovers, parts=state.parts))
+    record = wake(cloud, "scan")
+    assert (record["action"], record["reason"], cloud.lever) == ("gave-up", "2.5 failovers in 24 h", "100")
+
+
+# --- the way back ----------------------------------------------------------------------------------------------------
+
+
+def due() -> StillCloud:
+    """Two of four are on-demand; one good score short of a re-arm."""
+    cloud = fleet_of(4, spot=2, on_demand=2, part=50)
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    cloud.set_state(replace(cloud.parsed, streak=1, scored_at=ago(1800)))
+    cloud.scored = {"use2-az1": 3}
+    return cloud
+
+
+def step(cloud: StillCloud, box: str, old: str) -> None:
+    """The group has replaced one: a spot box serves, an on-demand box is gone."""
+    cloud.put_box(box, age=400, health="healthy")
+    cloud.live_group = replace(cloud.live_group, boxes=tuple(b for b in cloud.live_group.boxes if b.id != old))
+    cloud.health.pop(old)
+
+
+def test_return_gives_one_box_back_after_the_other_and_mails_at_the_end() -> None:
+    cloud = due()
+    record = wake(cloud, "scan")
+    assert (record["action"], cloud.lever, cloud.parsed.rearm_from) == ("re-arm", "25", NOW)
+    assert "start_refresh" not in cloud.calls  # the group replaces one box by itself
+    step(cloud, "i-0b1", "i-0d00")
+    later = NOW + timedelta(seconds=400)
+    launched = group_event("launch-successful", at=later, box="i-0b1")
+    record = wake(cloud, launched, now=later)
+    assert (record["action"], cloud.lever, cloud.parsed.rearm_from) == ("re-arm", "0", later)
+    assert record["reason"] == "1 more on-demand, spot box i-0a00 serves after 400 s"
+    step(cloud, "i-0b2", "i-0d01")
+    record = wake(cloud, launched, now=later + timedelta(seconds=400))
+    assert (record["action"], cloud.parsed.mode, cloud.parsed.part) == ("re-armed", Mode.ARMED, 0)
+    assert [subject for subject, _ in cloud.mails] == ["[llm] back on spot"]
+
+
+def test_return_that_fails_keeps_what_was_given_back() -> None:
+    cloud = due()
+    wake(cloud, "scan")
+    step(cloud, "i-0b1", "i-0d00")
+    later = NOW + timedelta(seconds=400)
+    wake(cloud, group_event("launch-successful", at=later, box="i-0b1"), now=later)
+    assert cloud.lever == "0"
+    record = wake(cloud, "scan", now=later + timedelta(seconds=2700))
+    assert (record["action"], cloud.lever, cloud.parsed.mode) == ("fell-back", "25", Mode.FAILOVER)
+
+
+def test_group_that_replaces_nothing_by_itself_is_rolled_as_a_whole_box_by_box() -> None:
+    cloud = due()
+    wake(cloud, "scan")
+    assert wake(cloud, "scan", now=NOW + timedelta(seconds=119))["action"] == "nothing"
+    record = wake(cloud, "scan", now=NOW + timedelta(seconds=120))
+    assert (record["action"], cloud.lever) == ("re-arm", "0")
+    record = wake(cloud, "scan", now=NOW + timedelta(seconds=240))
+    assert (record["action"], cloud.parsed.refresh_id) == ("refresh", "refresh-1")
+    assert shares.one_more_percent(cloud.settings) == 125
+    record = wake(cloud, "scan", now=NOW + timedelta(seconds=120 + 4 * 2700 - 1))
+    assert record["action"] == "nothing"
+    record = wake(cloud, "scan", now=NOW + timedelta(seconds=120 + 4 * 2700))
+    assert (record["action"], cloud.lever) == ("fell-back", "50")
+
+
+def test_failed_roll_of_several_falls_back_to_what_is_still_on_demand() -> None:
+    cloud = due()
+    cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
+    cloud.set_state(replace(cloud.parsed, part=0, rearm_from=ago(600), refresh_id="r-1"))
+    cloud.refreshed = (Refresh("r-1", "Failed", ago(600), like_ours=True),)
+    assert wake(cloud, "scan")["action"] == "fell-back"
+    assert cloud.parsed.part == 50
+
+
+# --- what is missing and refused -------------------------------------------------------------------------------------
+
+
+def refused_part() -> StillCloud:
+    """Two of four were to be bought, one was, and on-demand has refused the other for a while."""
+    cloud = fleet_of(4, spot=2, on_demand=1, part=50)
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    cloud.set_state(replace(cloud.parsed, since=ago(400), evidence=Evidence(drought_at=ago(130))))
+    return cloud
+
+
+def test_part_that_on_demand_refuses_is_asked_of_spot_and_what_was_bought_stays() -> None:
+    cloud = refused_part()
+    record = wake(cloud, "scan")
+    assert (record["action"], cloud.lever, cloud.parsed.turns) == ("turned", "25", 1)
+    assert cloud.parsed.failovers == (ago(20000),)  # it bought one
+    assert record["reason"] == "1 boxes are missing and on-demand has been refused for 130 s, spot is tried after 130 s"
+
+
+def test_turns_end_once_all_serve() -> None:
+    cloud = refused_part()
+    wake(cloud, "scan")
+    cloud.put_box("i-0f1", age=300, health="healthy")
+    wake(cloud, "scan", now=NOW + timedelta(seconds=500))
+    assert (cloud.parsed.turns, cloud.parsed.part, cloud.parsed.mode) == (0, 25, Mode.FAILOVER)
+
+
+def test_spot_that_goes_missing_beside_a_bought_part_is_no_turn() -> None:
+    cloud = fleet_of(4, spot=1, on_demand=2, part=50)
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    payload = event("launch-no-capacity")
+    payload["detail"]["EC2InstanceId"] = ""
+    wake(cloud, payload)
+    assert cloud.parsed.evidence.drought_at is None
+
+
+# --- the bridge policy -----------------------------------------------------------------------------------------------
+
+
+def bridged(cloud: StillCloud) -> StillCloud:
+    cloud.settings = replace(cloud.settings, policy="bridge")
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    return cloud
+
+
+def test_drought_of_a_share_is_waited_for_and_bought() -> None:
+    cloud = bridged(fleet_of(4, spot=2))
+    refusal = group_event("launch-no-capacity", at=ago(1))
+    refusal["detail"]["EC2InstanceId"] = ""
+    assert wake(cloud, refusal)["action"] == "waiting"
+    record = wake(cloud, {"command": "patience"}, now=NOW + timedelta(seconds=130))
+    assert (record["action"], record["lever"]) == ("failover", 50)
+    assert record["reason"].startswith("2 of 4 boxes serve or are on their way, launches have failed for")
+
+
+def test_boxes_that_are_warned_of_together_are_bridged_together() -> None:
+    cloud = bridged(fleet_of(4, spot=4))
+    cloud.scored = {"use2-az1": 9}
+    for box in ("i-0a00", "i-0a01", "i-0a02"):
+        payload = event("rebalance-recommendation")
+        payload["detail"]["instance-id"] = box
+        wake(cloud, payload)
+    record = wake(cloud, {"command": "patience"}, now=NOW + timedelta(seconds=6))
+    assert (record["action"], record["lever"]) == (str(Kind.BRIDGED), 75)
+    assert record["reason"].startswith("AWS warned that i-0a00, i-0a01, i-0a02 may go")
