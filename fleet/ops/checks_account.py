@@ -51,28 +51,50 @@ def on_demand_quota(ground: Ground) -> Finding:
 
 
 def _quota(ground: Ground, code: str, kind: str) -> Finding:
-    """Launch-first needs room for `max` boxes of the same kind, of the largest pool that may be drawn."""
+    """Launch-first needs room for `max` boxes of the same kind, of the largest pool that may be drawn.
+
+    On-demand may have to carry the whole fleet; spot never carries the on-demand base. A successor that capacity
+    rebalancing launches may pass `max` by a tenth, by at least one: without room for it, it waits for its predecessor.
+    """
     capacity, pools = ground.settings.capacity, [ground.settings.pool(name) for name in ground.settings.pools]
     smallest, largest = min(pool.vcpus for pool in pools), max(pool.vcpus for pool in pools)
     value = int(
         ground.aws.call("service-quotas", "GetServiceQuota", ServiceCode="ec2", QuotaCode=code)["Quota"]["Value"]
     )
+    base = capacity.on_demand_base if kind == "spot" else 0
+    least, most = capacity.min - base, capacity.max - base
+    if kind == "spot" and least == 0:
+        return passed("no box above the on-demand base: spot is never asked")
+    over = most + max(1, capacity.max // 10) if capacity.min > 1 else most
     remedy = (
-        f"request {capacity.max * largest} vCPUs: aws service-quotas request-service-quota-increase --service-code ec2 "
-        f"--quota-code {code} --desired-value {capacity.max * largest} --region {ground.settings.region}"
+        f"request {over * largest} vCPUs: aws service-quotas request-service-quota-increase --service-code ec2 "
+        f"--quota-code {code} --desired-value {over * largest} --region {ground.settings.region}"
     )
     arithmetic = f"{kind} G/VT quota {value} vCPUs"
-    if value < capacity.min * smallest:
-        return failed(f"{arithmetic}: not even {capacity.min} x {smallest} for the boxes that should serve", remedy)
-    if value < capacity.max * smallest:
-        return failed(
-            f"{arithmetic}: no room for a successor beside its predecessor ({capacity.max} x {smallest})", remedy
-        )
-    if value < capacity.max * largest:
+    if value < least * smallest:
+        return failed(f"{arithmetic}: not even {least} x {smallest} for the boxes that should serve", remedy)
+    if value < (least + 1) * smallest:
+        return failed(f"{arithmetic}: no room for a successor beside its predecessor ({most} x {smallest})", remedy)
+    if value < most * largest:
+        fits = value // smallest
+        return warned(f"{arithmetic}: launch-first fits {min(fits, most)} x {smallest}, not {most} x {largest}", remedy)
+    if value < over * largest:
         return warned(
-            f"{arithmetic}: launch-first fits {capacity.max} x {smallest}, not {capacity.max} x {largest}", remedy
+            f"{arithmetic}: {most} x {largest} for launch-first; rebalancing may pass max to {over}: such a successor "
+            "waits for its predecessor",
+            remedy,
         )
-    return passed(f"{arithmetic}: {capacity.max} x {largest} for launch-first")
+    return passed(f"{arithmetic}: {over} x {largest} for launch-first")
+
+
+def room(ground: Ground) -> Finding:
+    """How many successors `max` lets launch before their predecessors end: a zone that falls takes several at once."""
+    capacity = ground.settings.capacity
+    beside = capacity.max - capacity.min
+    said = f"{capacity.min} to {capacity.max} boxes: {beside} of {capacity.min} successors may launch ahead"
+    if beside >= capacity.min:
+        return passed(said)
+    return warned(f"{said}, the others once their predecessors are gone", f"set capacity.max to {2 * capacity.min}")
 
 
 def lambda_concurrency(ground: Ground) -> Finding:

@@ -273,11 +273,13 @@ def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources)
 
 
 def _failed_launches(activities: Iterable[Activity], levers: Sequence[Event]) -> Iterator[Event]:
-    """An activity without a box does not say what it asked for: the lever of its moment does."""
+    """An activity without a box does not say what it asked for: the lever of its moment does, or else AWS's words."""
     for activity in activities:
         if activity.launch and not activity.succeeded and activity.ended:
             moved = [event.fields["percentage"] for event in levers if event.at <= activity.began]
-            purchase = "on-demand" if moved and moved[-1] > 0 else "spot"
+            lever = moved[-1] if moved else 0
+            spot = lever == 0 or (lever < 100 and "spot" in activity.why.lower())
+            purchase = "spot" if spot else "on-demand"
             at, which = (activity.ended, {"box": activity.box}) if activity.box else (activity.began, {})
             yield Event(at, "launch.failed", {"purchase": purchase, "pool": None, "why": activity.why, **which})
 
@@ -302,11 +304,17 @@ def _decision_events(decisions: Iterable[observe.Decided]) -> Iterator[Event]:
             yield Event(at, "mail", {"subject": subject, "body": record.get("reason", "")})
 
 
+def _told(record: dict[str, Any], otherwise: int) -> int:
+    """The lever that the record names: a part of the fleet is one between the two ends."""
+    told = record.get("lever")
+    return told if isinstance(told, int) and 0 <= told <= 100 else otherwise
+
+
 def _moved(record: dict[str, Any]) -> int | None:
     """The group's percentage after this decision, as far as it tells."""
     if record.get("action") in _TO_ON_DEMAND and record.get("outcome") == "done":
-        return 100
+        return _told(record, 100)
     if record.get("action") in _TO_SPOT:
-        return 0
+        return _told(record, 0)
     seen = record.get("world", {}).get("percentage")
     return None if seen is None else int(seen)

@@ -26,6 +26,7 @@ CHECKS: tuple[tuple[str, Check], ...] = (
     ("alarm", deploy.alarm),
     ("spot quota", account.spot_quota),
     ("on-demand quota", account.on_demand_quota),
+    ("room", account.room),
     ("Lambda concurrency", account.lambda_concurrency),
     ("service-linked roles", account.linked_roles),
     ("EBS key", account.ebs_key),

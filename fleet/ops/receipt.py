@@ -77,12 +77,17 @@ def _start(log: Sequence[Event]) -> tuple[Any, int, bool]:
             case "lever", {"percentage": int(percentage)}:
                 lever = percentage
             case "mode", {"mode": str(mode)}:
+                parts = [e.fields["percentage"] for e in log if e.kind == "lever" and e.at == event.at]
+                if parts and 0 < parts[0] < 100:
+                    return mode, parts[0], False
                 return mode, (0 if mode == "spot-armed" else 100) if lever is None else lever, False
             case "decision", {"action": "pinned", "world": {"percentage": int(percentage)}}:
                 return _mode_of(percentage), percentage, False
             case "decision", {"action": "armed", "mode": str(after)}:
                 armed = after == "spot-armed"  # it resumed Launch and left the rest alone
                 return (after, 0, False) if armed else ("on-demand-pinned", 100, False)
+            case "decision", {"action": "failover" | "bridged", "world": {"percentage": int(part)}} if 0 < part < 100:
+                return "on-demand-failover", part, False
             case "decision", {"action": str(action)} if action in BEFORE:
                 return *BEFORE[action], action in REARMING
             case "decision", {"mode": "on-demand-failover", "rearming": True}:

@@ -1,6 +1,7 @@
 """How answers look in a terminal: tables by rich; nothing is decided here."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ from fleet.ops.checks import Level
 from fleet.ops.gameday.scenario import Receipt
 from fleet.ops.history import Life
 from fleet.ops.preflight import Line
-from fleet.ops.status import Status
+from fleet.ops.status import BoxStatus, Status
 from fleet.terminal import Terminal
 
+BOXES_NAMED = 8  # in a larger fleet, boxes alike share a line of the status
 _COLOUR = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
@@ -54,6 +56,8 @@ def status(found: Status) -> Group:
     facts.add_row("mode", f"{found.mode or 'unknown'}{', ' + found.doing if found.doing else ''}")
     facts.add_row("lever", f"parameter {lever.parameter}, group {lever.group}: {agreed}")
     facts.add_row("serving", f"{found.serving} of {found.desired}")
+    if found.desired > 1 and found.on_demand_asked is not None:
+        facts.add_row("on-demand", f"{found.on_demand_asked} of {found.desired} boxes asked for")
     facts.add_row(
         "alarm", found.alarm + (f" for {_span(found.alarm_seconds)}" if found.alarm_seconds is not None else "")
     )
@@ -62,13 +66,16 @@ def status(found: Status) -> Group:
         facts.add_row("last warm boot", f"the model was {found.last_warm_boot}{slower}")
     if found.gateway:
         facts.add_row("gateway", found.gateway)
-    facts.add_row("failovers", f"{found.failovers_counted} in {found.valve_window_hours} h that the valve counts")
+    facts.add_row("failovers", f"{found.failovers_counted:g} in {found.valve_window_hours} h that the valve counts")
     facts.add_row("cost", f"${found.usd_per_day:.2f} a day now, ${found.usd_per_day_on_demand:.2f} all on-demand")
     boxes = _plain_table("box", "kind", "pool", "zone", "age", "state", "target", "boot", "$/h")
-    for box in found.boxes:
-        age = _span(box.age_seconds) if box.age_seconds is not None else "?"
+    for alike in _alike(found.boxes):
+        box = alike[0]
+        ages = sorted(each.age_seconds for each in alike if each.age_seconds is not None)
+        age = " to ".join(dict.fromkeys(map(_span, (ages[0], ages[-1])))) if ages else "?"
         price = f"{box.usd_per_hour:.4f}" if box.usd_per_hour is not None else "?"
-        boxes.add_row(box.id, box.purchase, box.pool, box.zone, age, box.lifecycle, box.health, box.boot, price)
+        name = box.id if len(alike) == 1 else f"{len(alike)} boxes"
+        boxes.add_row(name, box.purchase, box.pool, box.zone, age, box.lifecycle, box.health, box.boot, price)
     decisions = _plain_table("decided at", "woken by", "action", "reason")
     for line in found.decisions:
         words = (str(line[key]) for key in ("signal", "action", "reason"))
@@ -77,6 +84,17 @@ def status(found: Status) -> Group:
         decisions.add_row("", "", "", "log not read to its end: decisions may be missing")
     problems = [Text(f"! {problem}", style="red") for problem in found.problems]
     return Group(head, facts, Text(), boxes, Text(), decisions, *problems)
+
+
+def _alike(boxes: Sequence[BoxStatus]) -> list[list[BoxStatus]]:
+    """What stands on one line each: every box, or in a large fleet those that serve and differ in their age alone."""
+    if len(boxes) <= BOXES_NAMED:
+        return [[box] for box in boxes]
+    lines: dict[BoxStatus, list[BoxStatus]] = {}
+    for box in boxes:
+        serves = box.serving and box.lifecycle == "InService"
+        lines.setdefault(replace(box, id="", age_seconds=None) if serves else box, []).append(box)
+    return sorted(lines.values(), key=lambda alike: alike[0].serving)
 
 
 def _span(seconds: int) -> str:

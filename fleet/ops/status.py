@@ -8,7 +8,7 @@ from typing import Any
 from fleet.ops.observe import Decided, View
 from fleet.pools import POOLS
 from fleet.settings import Settings
-from lambdas.watchdog import suspension
+from lambdas.watchdog import shares, suspension
 from lambdas.watchdog.cloud import Box
 from lambdas.watchdog.state import Mode
 
@@ -64,7 +64,8 @@ class Status:
     desired: int
     alarm: str
     alarm_seconds: int | None
-    failovers_counted: int  # by the valve; `arm` empties the count
+    on_demand_asked: int | None  # boxes, base and lever together; None: the state does not say
+    failovers_counted: float  # by the valve, each as the share of the fleet that it bought; `arm` empties the count
     valve_window_hours: int
     decisions: tuple[dict[str, Any], ...]
     decisions_complete: bool  # else newer ones may be missing
@@ -97,7 +98,8 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         desired=desired,
         alarm=world.alarm.state if world.alarm else "absent",
         alarm_seconds=int((now - world.alarm.since).total_seconds()) if world.alarm else None,
-        failovers_counted=len(state.recent_failovers(settings, now)) if state else 0,
+        on_demand_asked=_asked(view, settings),
+        failovers_counted=state.fleets_bought(settings, now) if state else 0,
         valve_window_hours=settings.watchdog.valve_window_seconds // 3600,
         decisions=tuple(_line(decided) for decided in view.decisions[-SHOWN_DECISIONS:]),
         decisions_complete=view.decisions_complete,
@@ -135,6 +137,13 @@ def _price(box: Box, purchase: str, view: View, settings: Settings) -> float | N
         return None
     pool = settings.pool(box.instance_type)
     return pool.spot_usd if purchase == "spot" else pool.on_demand_usd
+
+
+def _asked(view: View, settings: Settings) -> int | None:
+    """Boxes that should be on-demand now."""
+    if view.state is None:
+        return None
+    return shares.base(settings) + shares.bought(view.state.expected_lever, settings)
 
 
 def _all_on_demand(desired: int, settings: Settings) -> float:
