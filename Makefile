@@ -149,6 +149,12 @@ bench-lane: $(DEV) ## the lane: added latency, memory, estimates, 10^5 steps, 20
 bench-receipts: $(DEV) ## 1,000 drawn lives, each exported, replayed and held against itself
 	@python -m tests.drills.lives
 
+bench-fleets: $(DEV) ## fleets of 4 and 20 boxes against the commit before shares and the fallback (hours; ARGS=--resume goes on)
+	python -m tests.drills.fleets $(ARGS)
+
+bench-alike: $(DEV) ## one box, drilled as here and as in another commit: no figure may move (ARGS=COMMIT)
+	python -m tests.drills.alike $(ARGS)
+
 bench-changes: $(DEV) ## seconds of every line of a user who changes port, zones and callers on a standing fleet
 	@python -m tests.e2e.bench_changes
 
@@ -186,7 +192,7 @@ lock: | $(VENV)/.uv-ready ## pin what the requirements pull in, with the hash of
 	echo uv==$(UV) | $(LOCK) - -o requirements-uv.lock
 
 # --- measures -------------------------------------------------------------------------------------------------
-bench: $(filter-out bench-policy,$(shell sed -nE 's/^(bench-[a-z]+):.*/\1/p' $(MAKEFILE_LIST))) ## every measure but the one that takes an hour
+bench: $(filter-out bench-policy bench-fleets bench-alike,$(shell sed -nE 's/^(bench-[a-z]+):.*/\1/p' $(MAKEFILE_LIST))) ## every measure but those that take an hour, and the comparison with another commit
 
 # Every verb is a name, not a file.
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(MAKEFILE_LIST))

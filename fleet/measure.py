@@ -23,7 +23,8 @@ class Measure:
     start: float = 0.0
     end: float = 0.0
     degraded_seconds: float = 0.0
-    after_first_boot_seconds: float = 0.0  # of those, since a box first served
+    dark_seconds: float = 0.0  # without any box
+    after_first_boot_seconds: float = 0.0  # of the degraded ones, since a box first served
     usd: dict[str, float] = field(default_factory=lambda: {"spot": 0.0, "on-demand": 0.0})
     box_seconds: dict[str, float] = field(default_factory=lambda: {"spot": 0.0, "on-demand": 0.0})
     windows: list[Window] = field(default_factory=list)
@@ -73,6 +74,7 @@ class Measure:
         missing = max(0, self.desired - len(self._serving)) / self.desired if self.desired else 0.0
         seconds = (now - self._at) * missing
         self.degraded_seconds += seconds
+        self.dark_seconds += 0.0 if self._serving else now - self._at
         if self._served:
             self.after_first_boot_seconds += seconds
         if self._window is not None:
@@ -93,6 +95,16 @@ class Measure:
     @property
     def degraded_minutes(self) -> float:
         return self.degraded_seconds / 60
+
+    @property
+    def box_minutes(self) -> float:
+        """Minutes for which a box was missing, summed over boxes."""
+        return self.degraded_minutes * self.desired
+
+    @property
+    def dark_minutes(self) -> float:
+        """Minutes without any box."""
+        return self.dark_seconds / 60
 
     @property
     def cost_usd(self) -> float:

@@ -145,13 +145,19 @@ def _degraded_minutes(told: story.Story, within: story.Span) -> float:
     return sum(max(0.0, end - start) for start, end in spans) / 60
 
 
+def _degraded(measure: Measure) -> str:
+    if measure.desired <= 1:
+        return f"{measure.degraded_minutes:.1f} min"
+    return f"{measure.box_minutes:.1f} box-minutes ({measure.dark_minutes:.1f} min without any box)"
+
+
 def _facts(events: Sequence[Event]) -> list[tuple[str, str]]:
     measure = Measure()
     for event in events:
         measure.add(event)
     longest = max((window.seconds for window in measure.windows), default=0.0)
     return [
-        ("degraded", f"{measure.degraded_minutes:.1f} min in {len(measure.windows)} windows"),
+        ("degraded", f"{_degraded(measure)} in {len(measure.windows)} windows"),
         ("longest window", f"{longest / 60:.1f} min"),
         (
             "cost",

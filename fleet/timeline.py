@@ -229,7 +229,9 @@ class _Lanes:
                 return
 
     def _served_at(self, at: float) -> bool:
-        return any(s.start <= at < s.end and int(s.value) > 0 for s in self._story.strips.get("serving", []))
+        return any(
+            s.start <= at < s.end and int(s.value) >= self._story.desired for s in self._story.strips.get("serving", [])
+        )
 
     def _staggered(self, marks: list[Mark]) -> tuple[list[list[Mark]], int]:
         """Rows in which no two texts overlap, and how many marks found no room: what moved the lever goes first."""

@@ -209,9 +209,10 @@ def _pinned(rows: Sequence[Row]) -> list[str]:
 
 def _cells(row: Row) -> dict[str, str]:
     lengths = row.window_minutes
+    several = {"degraded box-min": str(row.box_minutes), "none serves, min": str(row.dark_minutes)}
     return {
         "policy": row.name,
-        "degraded min": str(row.degraded_minutes),
+        **(several if row.desired > 1 else {"degraded min": str(row.degraded_minutes)}),
         "spells": f"{len(lengths) / len(row.results):.1f}",
         "p50 / p90 / max": " / ".join(f"{quantile(lengths, share):.0f}" for share in (0.5, 0.9, 1.0))
         if lengths

@@ -144,6 +144,20 @@ class Row:
         return mean(r.measure.degraded_minutes for r in self.results)
 
     @property
+    def desired(self) -> int:
+        """How many boxes should serve."""
+        return max((r.measure.desired for r in self.results), default=1)
+
+    @property
+    def box_minutes(self) -> Mean:
+        return mean(r.measure.box_minutes for r in self.results)
+
+    @property
+    def dark_minutes(self) -> Mean:
+        """Without any box."""
+        return mean(r.measure.dark_minutes for r in self.results)
+
+    @property
     def cost_usd(self) -> Mean:
         return mean(r.measure.cost_usd for r in self.results)
 

@@ -49,7 +49,9 @@ MADE_ELSEWHERE = {
     "thresholds": "tests/drills/test_rivals.py",
 }
 NOT_MADE = {
+    "bench-alike": "compares with another commit",
     "bench-boot": "a measure",
+    "bench-fleets": "a measure of hours",
     "bench-leave": "a measure",
     "bench-changes": "a measure",
     "bench-drills": "a measure",

@@ -1,0 +1,79 @@
+"""Drills of several boxes: box-minutes, minutes without any, and what the watchdog makes of a missing share."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from fleet.drills.drill import default_settings
+from fleet.drills.droughts import Droughts
+from fleet.drills.experiment import Job
+from fleet.drills.policies import without_valve
+from fleet.drills.scene import Scene
+from fleet.events import Event
+from fleet.measure import Measure
+from fleet.settings import Settings
+
+AT = datetime(2026, 7, 22, tzinfo=UTC)
+
+
+def event(minute: float, kind: str, **fields: object) -> Event:
+    return Event(AT + timedelta(minutes=minute), kind, fields)
+
+
+def test_box_minutes_and_minutes_without_any_box_are_told_apart() -> None:
+    measure = Measure()
+    launched = [
+        event(0, "box.launched", box=box, purchase="spot", pool="g6.xlarge", usd_per_hour=0.34)
+        for box in ("i-1", "i-2")
+    ]
+    for told in (
+        event(0, "start", name="x", desired=2),
+        *launched,
+        event(10, "box.serving", box="i-1"),
+        event(20, "box.serving", box="i-2"),
+        event(60, "box.unserving", box="i-1", why="notice"),
+        event(70, "box.unserving", box="i-2", why="notice"),
+        event(75, "end", name="x", desired=2),
+    ):
+        measure.add(told)
+    assert measure.box_minutes == pytest.approx(10 * 2 + 10 + 10 + 5 * 2)
+    assert measure.dark_minutes == pytest.approx(10 + 5)
+    assert measure.degraded_minutes == pytest.approx(25)
+
+
+def test_lever_that_moves_up_a_part_is_the_failover_of_its_drought() -> None:
+    droughts = Droughts(130)
+    for told in (
+        event(0, "start", name="x", desired=2),
+        event(0, "lever", percentage=0),
+        event(0, "box.serving", box="i-1"),
+        event(0, "box.serving", box="i-2"),
+        event(10, "box.ended", box="i-2", why="reclaim"),
+        event(10, "launch.failed", purchase="spot", pool=None, why="dry"),
+        event(13, "lever", percentage=50),
+        event(60, "lever", percentage=0),
+    ):
+        droughts.add(told)
+    assert droughts.late_seconds == [50.0]
+    assert droughts.bridges == 0
+
+
+def fleet_of(size: int, base: int) -> Settings:
+    shipped = replace(default_settings(), region="us-west-2")
+    return without_valve(
+        replace(shipped, capacity=replace(shipped.capacity, min=size, max=2 * size, on_demand_base=base))
+    )
+
+
+@pytest.mark.parametrize(("size", "base", "days"), [(4, 1, 6), (20, 5, 6)])
+def test_fleet_with_a_base_is_guarded_share_by_share(size: int, base: int, days: int) -> None:
+    def lived(policy: str) -> Measure:
+        return Job(Scene(region="us-west-2", days=days), policy, 901, fleet_of(size, base)).run().measure
+
+    unwatched, alarm, fallback = lived("spot-only"), lived("alarm"), lived("fallback")
+    assert unwatched.box_minutes > 0
+    assert alarm.counts["action failover"] > 0
+    assert alarm.box_minutes < 0.6 * unwatched.box_minutes
+    assert fallback.box_minutes < alarm.box_minutes
+    assert alarm.dark_minutes <= unwatched.dark_minutes
