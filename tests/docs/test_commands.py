@@ -49,6 +49,7 @@ MADE_ELSEWHERE = {
     "thresholds": "tests/drills/test_rivals.py",
 }
 NOT_MADE = {
+    "pictures": "draws what the pages show",
     "bench-alike": "compares with another commit",
     "bench-boot": "a measure",
     "bench-fleets": "a measure of hours",
