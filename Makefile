@@ -146,6 +146,9 @@ bench-gateway: $(DEV) ## what the gateway adds to a direct call, beside LiteLLM'
 bench-lane: $(DEV) ## the lane: added latency, memory, estimates, 10^5 steps, 200 notices, slices on a real engine (10 min)
 	@python -m tests.lane.bench
 
+bench-reclaim: $(DEV) ## a box is taken under callers, at the rate that it can serve and at ten times that; counts reconcile
+	@python -m tests.gateway.bench_reclaim
+
 bench-receipts: $(DEV) ## 1,000 drawn lives, each exported, replayed and held against itself
 	@python -m tests.drills.lives
 

@@ -77,9 +77,9 @@ def _story(fleet: Deployed, app: Path, tell: Narrator) -> None:
     deploy = acts.deployed_again(fleet, lambda: cdk.deploy(changed, group), at, tell)
 
     tell.heading("Act 4. What callers meet: the gateway, a notice, minutes without a box")
-    everybody = callers.played(OUT / "callers", tell, callers.SCALE)
-    callers.told(everybody, tell)
-    picture = callers_picture.draw(everybody, OUT / "callers.svg", callers.SCALE)
+    met = callers.played(OUT / "callers", tell, callers.SCALE)
+    callers.told(met, tell)
+    picture = callers_picture.draw(met.everybody, OUT / "callers.svg", callers.SCALE)
 
     tell.heading("What the three nights came to")
     _sum(fleet, [short, dry, deploy], [report.Picture("what callers met", picture)], tell)

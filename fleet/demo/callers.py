@@ -50,12 +50,22 @@ class Asked:
     error: str = ""
 
 
+@dataclass
+class Played:
+    """What came of the act."""
+
+    everybody: list[Asked]
+    cloud_asked: int  # requests that reached its stand-in
+    gpu_again: float  # real seconds from the successor's serving to its first request
+
+
 class Engine:
     """A stand-in for a box: one answer at a time, the others in line; while it drains, whoever comes is sent away."""
 
     def __init__(self, token_seconds: float, line: bool) -> None:
         self._token_seconds, self._line, self._one = token_seconds, line, asyncio.Lock()
         self.draining, self.address = False, ""
+        self.asked: list[float] = []  # when, on the monotonic clock
 
     async def listen(self) -> None:
         """On a port of the kernel's choice."""
@@ -69,6 +79,7 @@ class Engine:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         if self.draining:
             return web.json_response({"error": {"message": "this box is leaving"}}, status=503)
+        self.asked.append(time.monotonic())
         body = await request.json()
         if not self._line:
             return await self._answer(request, body)
@@ -104,7 +115,8 @@ def environment(scale: float) -> dict[str, str]:
     return {**os.environ, names.ENV_GATEWAY: json.dumps(config)}
 
 
-async def _ask(session: aiohttp.ClientSession, url: str, asked: Asked, tokens: int, scale: float) -> None:
+async def ask(session: aiohttp.ClientSession, url: str, asked: Asked, tokens: int, scale: float) -> None:
+    """Ask once, read to the end, and note in `asked` what was met."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": tokens}
     began = time.monotonic()
     try:
@@ -117,6 +129,8 @@ async def _ask(session: aiohttp.ClientSession, url: str, asked: Asked, tokens: i
                     asked.first = asked.first or (time.monotonic() - began) * scale
                     asked.tokens += 1
                     asked.by = "fallback" if b'"model":"cloud"' in line else "gpu"
+                if b"nobody_answers" in line:  # its 200 was out already
+                    asked.error = HONEST
                 if b"SPOT_PREEMPTION" in line:
                     asked.error = f"cut after {asked.tokens} tokens, and told so"
     except aiohttp.ClientError as error:
@@ -124,28 +138,29 @@ async def _ask(session: aiohttp.ClientSession, url: str, asked: Asked, tokens: i
     asked.seconds = (time.monotonic() - began) * scale
 
 
-async def _callers(url: str, scale: float) -> list[Asked]:
+async def _callers(url: str, scale: float, every: float) -> list[Asked]:
     everybody, asking = list[Asked](), list[asyncio.Task[None]]()
     began = time.monotonic()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
-        def ask(asked: Asked, tokens: int) -> None:
+        def one(asked: Asked, tokens: int) -> None:
             everybody.append(asked)
-            asking.append(asyncio.create_task(_ask(session, url, asked, tokens, scale)))
+            asking.append(asyncio.create_task(ask(session, url, asked, tokens, scale)))
 
-        for number in range(int(END / EVERY)):
-            at = number * EVERY
+        for number in range(int(END / every)):
+            at = number * every
             await asyncio.sleep(max(0.0, began + at / scale - time.monotonic()))
-            ask(
+            one(
                 Asked(at, stream=number % 2 == 0), TOKENS + (number * 7 % 5 - 2) * 4
             )  # a third shorter to a third longer
-            if at < NOTICE <= at + EVERY:
-                ask(Asked(at, stream=True), LONG_TOKENS)
+            if at < NOTICE <= at + every:
+                one(Asked(at, stream=True), LONG_TOKENS)
         await asyncio.gather(*asking)
     return everybody
 
 
-async def _play(folder: Path, scale: float) -> list[Asked]:
+async def play(folder: Path, scale: float, every: float = EVERY) -> Played:
+    """The act in this process; a request comes `every` so many seconds. Tasks' logs go into `folder`."""
     engine = Engine(GPU_SECONDS / TOKENS / scale, line=True)
     cloud = Engine(CLOUD_SECONDS / TOKENS / scale, line=False)
     await engine.listen()
@@ -155,20 +170,22 @@ async def _play(folder: Path, scale: float) -> list[Asked]:
     await service.gpu(engine.address)
     state = await service.deploy(2, environment(scale))
     try:
-        callers = asyncio.create_task(_callers(state["door"], scale))
+        callers = asyncio.create_task(_callers(state["door"], scale, every))
         await asyncio.sleep(NOTICE / scale)
         engine.draining = True
         await asyncio.sleep((DARK - NOTICE) / scale)
         await service.gpu(None)
         await asyncio.sleep((SERVING - DARK) / scale)
-        engine.draining = False
+        engine.draining, before, healthy = False, len(engine.asked), time.monotonic()
         await service.gpu(engine.address)
-        return await callers
+        everybody = await callers
+        again = engine.asked[before] - healthy if len(engine.asked) > before else float("inf")
+        return Played(everybody, len(cloud.asked), round(again, 3))
     finally:
         service.end()
 
 
-def played(folder: Path, tell: Narrator, scale: float) -> list[Asked]:
+def played(folder: Path, tell: Narrator, scale: float) -> Played:
     """Play it in a process of its own; what every caller met. Raises DemoError where it did not come to its end."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -180,14 +197,18 @@ def played(folder: Path, tell: Narrator, scale: float) -> list[Asked]:
         done = subprocess.run(command, cwd=cdk_cli.ROOT, stdout=log, stderr=log, check=False)  # noqa: S603  (our own)
     if done.returncode:
         raise DemoError(f"the callers' act ended with {done.returncode}: {folder / 'callers.log'}")
-    return [Asked(**each) for each in json.loads((folder / "callers.json").read_text())]
+    found = json.loads((folder / "callers.json").read_text())
+    return Played(**{**found, "everybody": [Asked(**each) for each in found["everybody"]]})
 
 
-def told(everybody: list[Asked], tell: Narrator) -> None:
+def told(played: Played, tell: Narrator) -> None:
     """Who answered, the slowest, and every error; raises DemoError where a caller was left without a word."""
+    everybody = played.everybody
     well = [asked for asked in everybody if not asked.error]
+    must(bool(well), "somebody is answered")
     by = Counter(asked.by for asked in well)
     tell.fact(f"{len(everybody)} requests: {by['gpu']} answered by the GPU, {by['fallback']} by the cloud's stand-in.")
+    tell.fact(f"The successor had its first request {played.gpu_again:.2f} real seconds after it served.")
     tell.fact(f"The slowest took {max(asked.seconds for asked in well):.0f} s, of the 98 that a proxy gives.")
     for asked in everybody:
         if asked.error:
@@ -198,5 +219,5 @@ def told(everybody: list[Asked], tell: Narrator) -> None:
 
 if __name__ == "__main__":
     into = Path(sys.argv[1])
-    found = asyncio.run(_play(into, float(sys.argv[2])))
-    (into / "callers.json").write_text(json.dumps([asdict(asked) for asked in found], indent=1) + "\n")
+    came = asyncio.run(play(into, float(sys.argv[2])))
+    (into / "callers.json").write_text(json.dumps(asdict(came), indent=1) + "\n")

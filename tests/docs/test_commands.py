@@ -60,6 +60,7 @@ NOT_MADE = {
     "bench-lane": "a measure",
     "bench-policy": "a measure of an hour",
     "bench-receipts": "a measure",
+    "bench-reclaim": "a measure",
     "bench-watchdog": "a measure",
     "lock": "asks the package index",
     "help": "prints the Makefile",
