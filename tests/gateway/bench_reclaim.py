@@ -43,7 +43,8 @@ def measure(every: float) -> tuple[dict[str, Any], list[str]]:
         lines = counted(Path(place))
     met = Counter(word(asked) for asked in played.everybody)
     by = Counter(line[names.DIMENSION_ANSWERED_BY] for line in lines if line.get("state") == "done")
-    spoilt = sum(each.startswith("fallback ") for line in lines for each in line.get("failed", ()))
+    failed = Counter(each for line in lines for each in line.get("failed", ()))
+    spoilt = sum(count for words, count in failed.items() if words.startswith("fallback "))
     usual = (asked for asked in played.everybody if asked.tokens < callers.LONG_TOKENS)
     well = [asked.seconds for asked in usual if not asked.error]
     found = {
@@ -51,6 +52,7 @@ def measure(every: float) -> tuple[dict[str, Any], list[str]]:
         **met,
         "slowest s of the fleet": round(max(well), 1),
         "GPU asked again after s": played.gpu_again,
+        "attempts that failed": dict(failed),
     }
     wrong = {
         f"callers {len(played.everybody)}, ledger {len(lines)}": len(played.everybody) != len(lines),
