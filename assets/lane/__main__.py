@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+from typing import Any
 
 from aiohttp import web
 
@@ -13,6 +14,7 @@ from lane.config import ENVIRONMENT, load
 from lane.service import ANY_ADDRESS, Lane
 
 IDLE_LOOK_SECONDS = 0.1
+SHUTDOWN_SECONDS = 1.0  # for whoever has not said yet what he wants
 
 
 async def main() -> None:
@@ -21,8 +23,9 @@ async def main() -> None:
     lane, leaving, loop = Lane(config), asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leaving.set)
-    outside = web.AppRunner(lane.app(), handler_cancellation=True, access_log=None)
-    inside = web.AppRunner(Admin(config, lane).app(), access_log=None)
+    ends: dict[str, Any] = {"access_log": None, "shutdown_timeout": SHUTDOWN_SECONDS}
+    outside = web.AppRunner(lane.app(), handler_cancellation=True, **ends)
+    inside = web.AppRunner(Admin(config, lane).app(), **ends)
     places = ((outside, config.host or ANY_ADDRESS, config.port), (inside, "127.0.0.1", config.admin_port))
     for runner, host, port in places:
         await runner.setup()
