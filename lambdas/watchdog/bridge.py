@@ -27,10 +27,9 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
             idle = 0 if signal.box in seen.warned else seen.idle_warnings
             state = state.with_notice(signal.box, {box.id for box in world.group.boxes} if world.group else ())
             seen = replace(state.evidence, idle_warnings=idle)
-            if signal.box in world.instances:
-                lived = (now - world.instances[signal.box].launched_at).total_seconds()
-                seen = replace(seen, bar_seconds=_bar_after(lived, settings))
-        case Wake.REBALANCE if signal.box in world.instances:
+            lived = (now - world.instances[signal.box].launched_at).total_seconds()  # ours: EC2 has told of it
+            seen = replace(seen, bar_seconds=_bar_after(lived, settings))
+        case Wake.REBALANCE:
             together = seen.warned if seen.warned_at else ()
             warned = (*(box for box in together if box != signal.box), signal.box)[-shares.floor(settings) :]
             seen = replace(seen, warned=warned, warned_at=now)
@@ -107,7 +106,7 @@ def _warned(
     """A box that may go is given up for an on-demand one only if it is needed, and could be bought back."""
     seen, limits, box = replace(state.evidence, warned_at=None), settings.bridge, state.evidence.warned[-1]
     settled_at = at + timedelta(seconds=limits.warning_settles_seconds)
-    if signal.wake is Wake.REBALANCE and signal.box == box:
+    if signal.wake is Wake.REBALANCE:
         return Decision(Action.WAITING, f"{box} may go", state=state, wake_at=settled_at)
     if signal.wake is not Wake.PATIENCE or now < settled_at:
         return None

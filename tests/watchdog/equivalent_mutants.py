@@ -2,6 +2,8 @@
 
 TYPE_CHECKER = "the other half is there for the type checker: "
 
+SAME = "the same value, "
+
 EQUIVALENT: dict[str, str] = {
     "decision.Action: 'transition'  ->  'transition!'": "never shown: a transition goes by the name of its kind",
     "decision.Decision.kind: self.state and self.action is Action.TRANSITION  ->  self.action is Action.TRANSITION": (
@@ -31,5 +33,38 @@ EQUIVALENT: dict[str, str] = {
     "  ->  self.lit and now - self.alarm.since >= cap": TYPE_CHECKER + "what is lit exists",
     "world.World.young: self.group and (not ever_launched)  ->  not ever_launched": (
         TYPE_CHECKER + "asked only where the guards are, which read the group first"
+    ),
+    "policy._decide_known: replace(decision, problem=problem) if problem else decision  ->  "
+    "replace(decision, problem=problem)": SAME + "made anew",
+    "policy._scan: noted.repair_waits_since and world.agrees(noted.expected_lever)  ->  "
+    "world.agrees(noted.expected_lever)": SAME + "None is replaced by None",
+    "policy._scan: replace(decision, suspend_rebalance=suspend, problem=missing) if suspend or missing else "
+    "decision  ->  replace(decision, suspend_rebalance=suspend, problem=missing)": SAME + "made anew",
+    "rearm.begin: decision.state or state  ->  decision.state": (
+        TYPE_CHECKER + "a decision without a state is of scores that could not be read, and then no trial begins"
+    ),
+    "rearm.begin: None  ->  True": SAME + "the transition that is begun takes its place",
+    "rearm.refused: signal.refused and state.rearm_from and signal.began and (signal.began >= state.rearm_from)  ->  "
+    "signal.refused and state.rearm_from and (signal.began >= state.rearm_from)": (
+        TYPE_CHECKER + "a launch that failed was begun"
+    ),
+    "bridge.learn: {box.id for box in world.group.boxes} if world.group else ()  ->  "
+    "{box.id for box in world.group.boxes}": (TYPE_CHECKER + "a notice has the group read"),
+    "bridge.learn: replace(seen, drought_at=None) if seen.drought_at else seen  ->  replace(seen, drought_at=None)": (
+        SAME + "None is replaced by None"
+    ),
+    "bridge.learn: state if seen is state.evidence else replace(state, evidence=seen)  ->  "
+    "replace(state, evidence=seen)": SAME + "made anew",
+    "world.World.churns: bool(limits.served_percent) and self.dark_seconds >= limits.dark_seconds_allowed  ->  "
+    "self.dark_seconds >= limits.dark_seconds_allowed": "where it is off the metric is not read",
+    "world.World._ours: self.group is None or any((box.id == target for box in self.group.boxes))  ->  "
+    "any((box.id == target for box in self.group.boxes))": TYPE_CHECKER + "targets are read with their group",
+    "world.World._ours: None  ->  True": TYPE_CHECKER + "targets are read with their group",
+    "observe.observe: ids or needs & (Need.BOXES | Need.TARGETS)  ->  needs & (Need.BOXES | Need.TARGETS)": (
+        "boxes are looked at with their targets alone"
+    ),
+    "observe.observe: state.mode is Mode.ARMED and Need.GUARDS in needs and (signal.wake in CHURN) and (not world.lit)"
+    "  ->  state.mode is Mode.ARMED and signal.wake in CHURN and (not world.lit)": (
+        "those wakes have an armed fleet's guards read"
     ),
 }
