@@ -85,10 +85,10 @@ class Bridge(Section):
     """Thresholds of the bridge policy (see docs/bridge-policy.md, with a sweep of each)."""
 
     patience_seconds: int = number(
-        130, ge=30, le=900, why="one reclaim of 22 July 2026 was answered by the market after two minutes"
+        60, ge=0, le=900, why="the group's first two retries, 11 s apart; a needless failover costs about 50 cents"
     )
     scan_seconds: int = number(120, ge=60, le=3600, why="a return waits for the reading that shows the bar reached")
-    bar_seconds: int = number(3300, ge=0, le=86400, why="calm that a return needs: what has sold for long sells on")
+    bar_seconds: int = number(2400, ge=0, le=86400, why="calm that a return needs: what has sold for long sells on")
     bar_sways_percent: int = number(
         25, ge=0, le=100, why="up for a box that dies at once, down for one that lives twice `steady_seconds`"
     )

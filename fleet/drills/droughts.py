@@ -7,13 +7,14 @@ when a spot launch succeeds (the market has answered) or when the lever goes tow
 from dataclasses import dataclass, field
 
 from fleet.events import Event
+from fleet.settings import Bridge
 
 
 @dataclass
 class Droughts:
     """Feed it the events of a log in order. Times are epoch seconds."""
 
-    patience_seconds: float = 130
+    patience_seconds: float = Bridge().patience_seconds
     late_seconds: list[float] = field(default_factory=list)  # each failover: how long after patience ran out
     early: int = 0  # failovers before patience ran out, or with a successor on its way
     answered: int = 0  # droughts that the market ended within patience

@@ -13,7 +13,7 @@ from fleet.drills.policies import TIMER_MINUTES, without_valve
 from fleet.drills.scene import Scene
 
 FIRST_SEED = 201  # thresholds were chosen on lower ones
-OURS = ("bridge", "bridge-impatient")
+OURS = ("bridge",)
 TIMERS = tuple(f"timer-{minutes}" for minutes in TIMER_MINUTES)
 POLICIES = ("alarm", *OURS, "fallback", *TIMERS)
 TRACES = tuple(sorted(synthetic.FOLDER.glob("*-trace.csv")))

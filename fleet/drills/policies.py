@@ -125,13 +125,13 @@ POLICIES: dict[str, Named] = {
     "clairvoyant": Named("clairvoyant bound", Clairvoyant),
 }
 COMPARED = tuple(POLICIES)  # unless some are named
-# The bridge policy's own front beside its defaults, and a point with less patience.
+# The bridge policy's own front beside its defaults, and a point with more patience.
 POLICIES |= {
     f"bridge-{minutes}": Named(f"bridge, bar {minutes} min", Watchdog, partial(_bridge, bar_seconds=minutes * 60))
-    for minutes in (30, 90)
+    for minutes in (20, 90)
 }
-POLICIES["bridge-impatient"] = Named(
-    "bridge, patience 60 s, bar 40 min", Watchdog, partial(_bridge, patience_seconds=60, bar_seconds=2400)
+POLICIES["bridge-patient"] = Named(
+    "bridge, patience 130 s, bar 55 min", Watchdog, partial(_bridge, patience_seconds=130, bar_seconds=3300)
 )
 POLICIES |= {
     f"timer-{minutes}": Named(f"fixed timer, {minutes} min", partial(FixedTimer, minutes * 60.0))

@@ -42,9 +42,9 @@ SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
         "valve_failovers": (2, 3, 5),  # off in all the others: 2 is the fleet as shipped
     },
     "bridge": {
-        "patience_seconds": (30, 60, 300),
+        "patience_seconds": (0, 30, 130),
         "scan_seconds": (60, 300),
-        "bar_seconds": (900, 1800, 3600, 7200),
+        "bar_seconds": (900, 1800, 3300, 7200),
         "bar_sways_percent": (0, 75),
         "steady_seconds": (3600, 57600),
         "late_event_seconds": (5, 60),

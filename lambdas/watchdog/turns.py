@@ -17,6 +17,7 @@ from lambdas.watchdog.state import Kind, Mode, State
 from lambdas.watchdog.world import World, boot_budget_seconds
 
 LOOKS = {Wake.SCAN, Wake.PATIENCE, Wake.LAUNCHED, Wake.LAUNCH_FAILED, Wake.TERMINATED}
+FIRST_SECONDS = 130  # a kind is tried: one reclaim of 22 July 2026 was answered by the market after two minutes
 LONGEST_SECONDS = 900  # one kind is tried: the group's own gaps have grown to ten minutes by then
 
 
@@ -32,7 +33,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
         seen = replace(seen, drought_at=None)
     elif seen.drought_at is None and signal.refused and signal.began and _after(state, signal.began):
         seen = replace(seen, drought_at=signal.began)
-    elif seen.drought_at is None and signal.wake is Wake.SCAN and _settled(state, settings, now):
+    elif seen.drought_at is None and signal.wake is Wake.SCAN and _settled(state, now):
         seen = replace(seen, drought_at=now)
     return replace(state, evidence=seen)
 
@@ -72,7 +73,7 @@ def step(signal: Signal, world: World, state: State, settings: Settings, now: da
 
 def _tried(world: World, state: State, settings: Settings) -> tuple[datetime, int, str] | None:
     """Since when the kind that the lever asks for has been tried, for how long it is, and how it fares."""
-    wait = min(settings.bridge.patience_seconds << state.turns, LONGEST_SECONDS)
+    wait = min(FIRST_SECONDS << state.turns, LONGEST_SECONDS)
     if state.evidence.drought_at:
         return state.evidence.drought_at, wait, "has been refused"
     if state.turns and state.since and world.alive:
@@ -102,8 +103,8 @@ def _after(state: State, began: datetime) -> bool:
     return state.since is None or began > state.since
 
 
-def _settled(state: State, settings: Settings, now: datetime) -> bool:
-    return state.since is None or seconds(now - state.since) >= settings.bridge.patience_seconds
+def _settled(state: State, now: datetime) -> bool:
+    return state.since is None or seconds(now - state.since) >= FIRST_SECONDS
 
 
 def lacks_spot(world: World, state: State, settings: Settings) -> bool:

@@ -40,6 +40,7 @@ EQUIVALENT: dict[str, str] = {
     "world.agrees(noted.expected_lever)": SAME + "None is replaced by None",
     "policy._scan: replace(decision, suspend_rebalance=suspend, problem=missing) if suspend or missing else "
     "decision  ->  replace(decision, suspend_rebalance=suspend, problem=missing)": SAME + "made anew",
+    "policy._of_a_box: new if new != state else None  ->  new": "a state that is as it was is not written",
     "rearm.begin: decision.state or state  ->  decision.state": (
         TYPE_CHECKER + "a decision without a state is of scores that could not be read, and then no trial begins"
     ),
