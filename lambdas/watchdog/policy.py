@@ -320,7 +320,8 @@ def _refused(signal: Signal, at: datetime, world: World, state: State, settings:
     """No box: a mail for what AWS says of it, once until a launch reaches service. Spot that is dry is no news."""
     group, failure = world.seen_group, failures.read(signal.detail)
     ours = signal.began and (state.since is None or signal.began > state.since)  # event times are cut to seconds
-    short = len(world.alive) < group.desired and group.on_demand_percentage == state.expected_lever
+    staying = [box for box in world.alive if box.id not in state.evidence.noticed]
+    short = len(staying) < group.desired and group.on_demand_percentage == state.expected_lever
     purchase = "on-demand" if state.expected_lever else "spot"
     told = f"{purchase} {failure.name}"
     dry = failure is failures.CAPACITY

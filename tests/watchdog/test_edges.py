@@ -128,6 +128,18 @@ def test_refusal_of_a_rearm_that_time_mends_is_no_news() -> None:
     assert cloud.mails == []
 
 
+def test_quota_is_named_while_the_box_with_a_notice_is_still_there() -> None:
+    """Short patience has the fleet on on-demand before that box is gone."""
+    cloud = StillCloud(live_alarm=OK)
+    cloud.put_box(age=5000, health="healthy")
+    words = "MaxSpotInstanceCountExceeded - Max spot instance count exceeded"
+    assert refuse(cloud, words) == "recorded"
+    notice(cloud, BOX)
+    assert refuse(cloud, words) == "launch-refused"
+    [(subject, _)] = cloud.mails
+    assert subject == "[llm] launches are refused: a quota of the account is used up"
+
+
 def test_drought_of_on_demand_began_with_its_first_refusal_whatever_the_next_is_for() -> None:
     cloud = StillCloud.on_demand(since=ago(1000))
     without(cloud, OLD)
