@@ -28,12 +28,12 @@ EQUIVALENT: dict[str, str] = {
     "observe.Need: 0  ->  1": "nothing needed is then a bit of its own, which nobody looks for",
     "observe._needs: assert_never(signal.wake)  ->  pass": "unreachable; it is there for the type checker",
     "world.World.busy: None  ->  True": "neither is the id of a refresh",
+    "world.World.newborn: self.group and (not ever_launched)  ->  not ever_launched": (
+        TYPE_CHECKER + "asked only where the guards are, which read the group first"
+    ),
     "world.World.capped: None  ->  True": TYPE_CHECKER + "what is lit exists",
     "world.World.capped: self.alarm is not None and self.lit and (now - self.alarm.since >= cap)"
     "  ->  self.lit and now - self.alarm.since >= cap": TYPE_CHECKER + "what is lit exists",
-    "world.World.young: self.group and (not ever_launched)  ->  not ever_launched": (
-        TYPE_CHECKER + "asked only where the guards are, which read the group first"
-    ),
     "policy._decide_known: replace(decision, problem=problem) if problem else decision  ->  "
     "replace(decision, problem=problem)": SAME + "made anew",
     "policy._scan: noted.repair_waits_since and world.agrees(noted.expected_lever)  ->  "
