@@ -139,6 +139,12 @@ def read(words: str) -> Failure:
     return next((row for row in TABLE if any(code in words for code in row.codes)), UNKNOWN)
 
 
+def purchase(words: str, expected_lever: int) -> str:
+    """Which kind was refused: the one that the lever asks for; between its ends AWS says."""
+    spot = expected_lever == 0 or (expected_lever < 100 and "Spot Instances" in words)
+    return "spot" if spot else "on-demand"
+
+
 def with_code_first(words: str) -> str:
     """The words, their code in front where a mail would cut it off: AWS puts it last as well."""
     # aws-behaviours: cancelled-told

@@ -118,6 +118,23 @@ def test_every_code_leads_to_its_own_row_and_every_mailed_row_has_its_headline_a
     assert all(not row.remedy for row in TABLE if row not in mailed)
 
 
+@pytest.mark.parametrize(
+    ("words", "lever", "kind"),
+    [
+        ("Could not launch Spot Instances. UnfulfillableCapacity - words", 50, "spot"),
+        ("Could not launch Spot Instances. UnfulfillableCapacity - words", 100, "on-demand"),
+        ("Could not launch On-Demand Instances. VcpuLimitExceeded - words", 50, "on-demand"),
+        ("Could not launch On-Demand Instances. VcpuLimitExceeded - words", 0, "spot"),
+        ("We currently do not have sufficient g6.xlarge capacity", 0, "spot"),
+        ("We currently do not have sufficient g6.xlarge capacity", 50, "on-demand"),
+    ],
+)
+def test_kind_that_was_refused_is_the_levers_and_between_its_ends_the_one_that_aws_names(
+    words: str, lever: int, kind: str
+) -> None:
+    assert failures.purchase(words, lever) == kind
+
+
 # --- failed boots -----------------------------------------------------------------------------------------------
 
 
