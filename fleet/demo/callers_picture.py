@@ -68,5 +68,7 @@ def _error(axes: Axes, asked: Asked, height: float) -> None:
 
 
 def _title(everybody: Sequence[Asked]) -> str:
+    cut = sum(bool(asked.error and asked.tokens) for asked in everybody)
     left = sum(bool(asked.error) and not asked.tokens for asked in everybody)
-    return f"A GPU is taken under {len(everybody)} requests: {left or 'none'} left without an answer"
+    whole = len(everybody) - cut - left
+    return f"A GPU is taken: {whole} requests answered, {cut or 'none'} cut in mid-stream, {left or 'none'} refused"

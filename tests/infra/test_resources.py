@@ -11,10 +11,11 @@ import pytest
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
-from lambdas.resources import create_if_absent, require_artifacts
+from lambdas.resources import create_if_absent, create_table, require_artifacts
 
 PARAMETERS = {"/llm/on-demand-percentage": "0", "/llm/watchdog-state": '{"version": 1}'}
 KEYS = ["artifacts/engine.tgz", "artifacts/model.gguf"]
+TABLE = {"Table": "llm-gateway", "PartitionKey": "pk", "SortKey": "sk", "Expiry": "ttl"}
 
 
 class Answers(HTTPServer):
@@ -108,6 +109,21 @@ def test_a_missing_one_of_the_two_is_created_beside_the_other(cloudformation: An
     boto3.client("ssm").put_parameter(Name=lever, Value="100", Type="String")
     create_if_absent.handler(request(cloudformation, "Create", {"Parameters": PARAMETERS}), None)
     assert stored() == {lever: "100", state: PARAMETERS[state]}
+
+
+@pytest.mark.parametrize("kind", ["Create", "Update", "Delete"])
+def test_a_gateway_that_returns_takes_up_its_table_with_everything_in_it(kind: str, cloudformation: Answers) -> None:
+    create_table.handler(request(cloudformation, "Create", TABLE), None)
+    dynamodb = boto3.client("dynamodb")
+    key = {"pk": {"S": "key#1"}, "sk": {"S": "-"}}
+    dynamodb.put_item(TableName="llm-gateway", Item=key)
+    create_table.handler(request(cloudformation, kind, TABLE), None)
+    assert [answer["Status"] for answer in cloudformation.received] == ["SUCCESS", "SUCCESS"]
+    assert dynamodb.get_item(TableName="llm-gateway", Key=key)["Item"] == key
+    assert dynamodb.describe_time_to_live(TableName="llm-gateway")["TimeToLiveDescription"] == {
+        "TimeToLiveStatus": "ENABLED",
+        "AttributeName": "ttl",
+    }
 
 
 def test_empty_store_fails_the_deploy_naming_keys_and_remedy(cloudformation: Answers) -> None:
