@@ -58,22 +58,57 @@ class Fallback(Section):
     dollars_per_million_output: float = amount(1.5, le=1000, why="a model of the same size, July 2026")
 
 
+def a_day(default: int, why: str) -> int:
+    """A count of a UTC day; 0 of requests turns a tier off."""
+    return number(default, ge=0, le=1000000, why=why)
+
+
+def at_once(default: int) -> int:
+    return number(default, ge=1, le=1000, why="requests at once, so that nobody makes the line look long")
+
+
 @dataclass(frozen=True, kw_only=True)
 class CallerTier(Section):
     """What callers of one tier may have."""
 
-    requests_per_day: int = number(0, ge=0, le=1000000, why="0 turns the tier off")
-    fallbacks_per_day: int = number(0, ge=0, le=1000000, why="of those, by the cloud")
-    parallel: int = number(1, ge=1, le=1000, why="requests at once")
+    requests_per_day: int = a_day(0, "0 turns the tier off")
+    fallbacks_per_day: int = a_day(0, "of those, by the cloud")
+    parallel: int = at_once(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnonymousTier(CallerTier):
+    """Callers without a key, by address."""
+
+    requests_per_day: int = a_day(10, "per address (IPv6: per /64); 0 turns the tier off")
+    fallbacks_per_day: int = a_day(0, "nobody without a key steers into the cloud")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeTier(CallerTier):
+    """Keys that cost their holder nothing."""
+
+    requests_per_day: int = a_day(50, "sized from the slower card")
+    fallbacks_per_day: int = a_day(10, "a fifth of them by the cloud")
+    parallel: int = at_once(2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProTier(CallerTier):
+    """Keys of those who pay."""
+
+    requests_per_day: int = a_day(500, "sized from the slower card: 500 of 13.9 s are two hours of it")
+    fallbacks_per_day: int = a_day(100, "a fifth of them by the cloud")
+    parallel: int = at_once(8)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tiers(Section):
-    """Caps of a UTC day: cost design, sized from the slower card."""
+    """Caps of a UTC day: cost design, not abuse design."""
 
-    anonymous: CallerTier = field(default_factory=lambda: CallerTier(requests_per_day=10))
-    free: CallerTier = field(default_factory=lambda: CallerTier(requests_per_day=50, fallbacks_per_day=10, parallel=2))
-    pro: CallerTier = field(default_factory=lambda: CallerTier(requests_per_day=500, fallbacks_per_day=100, parallel=8))
+    anonymous: AnonymousTier = field(default_factory=AnonymousTier)
+    free: FreeTier = field(default_factory=FreeTier)
+    pro: ProTier = field(default_factory=ProTier)
 
 
 @dataclass(frozen=True, kw_only=True)

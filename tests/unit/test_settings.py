@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from fleet import validation
-from fleet.gateway_settings import CallerTier, Gateway, Tiers
+from fleet.gateway_settings import FreeTier, Gateway, Tiers
 from fleet.section import from_plain
 from fleet.settings import Artifact, Model, Settings
 
@@ -27,7 +27,7 @@ def test_a_given_section_is_read_with_what_it_gives_and_an_absent_one_is_none() 
     raw = dataclasses.asdict(SETTINGS)
     assert from_plain(Settings, raw) == SETTINGS
     raw["gateway"] = {"aliases": ["gpt"], "tiers": {"free": {"requests_per_day": 3}}}
-    free = CallerTier(requests_per_day=3)
+    free = FreeTier(requests_per_day=3)
     assert from_plain(Settings, raw).gateway == Gateway(aliases=("gpt",), tiers=Tiers(free=free))
 
 
