@@ -135,9 +135,9 @@ class ModelFile:
         self._copy = os.open(paths.KEPT, os.O_RDONLY)
         paths.KEPT.replace(blob(self._item))  # whoever opens it reads the one or the other, both whole
         self._kept.set()
-        fuse.detach(paths.STREAMED)
-        self._window.close()
         say(f"STREAM kept on the disk in {time.monotonic() - started:.0f} s")
+        fuse.detach(paths.STREAMED)  # where nobody reads, the server ends with it
+        self._window.close()
 
     def _write_copy(self) -> None:
         digest, position, item = hashlib.sha256(), 0, self._item

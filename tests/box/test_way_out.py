@@ -75,7 +75,8 @@ def test_metrics_go_out_once_the_box_serves_and_what_comes_later_by_itself(monke
         one._ended(graph.Run(name, number, number + 1, graph.DONE))
     world.wait(lambda: sent, 10)  # while the boot goes on, priming
     assert [datum["MetricName"] for datum in sent[0]] == [names.METRIC_BOOT_STAGE_SECONDS] * 3 + [
-        names.METRIC_REPLACEMENT_READY_SECONDS
+        names.METRIC_REPLACEMENT_READY_SECONDS,
+        names.METRIC_BOOT_STREAMED,
     ]
     one._ended(graph.Run("prime", 2, 900, graph.DONE))
     assert [datum["Value"] for datum in one._fresh_metrics()] == [898]

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from typing import Any
 
 import aiohttp
@@ -198,7 +199,10 @@ async def test_a_slow_reader_does_not_hold_the_engine_and_one_who_reads_nothing_
     big = [f"{number} " * 2000 for number in range(300)]
     script = (answers(*big), answers())
     async with Target(*script) as engine, serving(engine.url, exact=False) as caller:
-        slow = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+        narrow = socket.socket()  # of the kernel's buffers: they would hold all of the answer
+        narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        narrow.connect(("127.0.0.1", int(caller.url.rpartition(":")[2])))
+        slow = await asyncio.open_connection(sock=narrow)
         body = json.dumps({"model": MODEL, "messages": HELLO, "stream": True}).encode()
         slow[1].write(HEAD % len(body) + body)
         await caller.until(lambda: caller.lane.line.counts["answered"] == 1)

@@ -99,5 +99,5 @@ def test_demo_counts_the_dollars_of_an_own_pool(tmp_path: Path, monkeypatch: pyt
     log.add(at(22, "02:00:00"), "end")
     tell = Narrator()
     with tell.console.capture() as said:
-        demo._sum(fleet, [log], tell)
+        demo._sum(fleet, [log], [], tell)
     assert "$2.00 against $4.00 all on-demand. A quiet day costs $24.00 against $48.00." in said.get()
