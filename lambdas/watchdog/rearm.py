@@ -21,11 +21,9 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
     busy = "Launch is suspended: fleetctl resume" if "Launch" in world.seen_group.suspended else world.busy()
     reading = bridge.back if settings.policy == "bridge" else _streak
     decision = reading(world, state, settings, busy, now)
-    new = decision.state or state
     if decision.kind is Kind.REARM and not state.blocked:
         return decision
-    if decision.kind is Kind.REARM:
-        new = replace(new, unfinished=None, rearm_from=state.rearm_from, since=state.since, part=state.part)
+    new = replace(decision.state or state, unfinished=None, rearm_from=None, since=state.since, part=state.part)
     serves = failover.on_demand_serves(world, settings)
     tried = seconds(now - (state.since or now))
     due = state.reminders and tried >= settings.watchdog.trial_return_seconds  # no trial in the first day

@@ -41,10 +41,6 @@ EQUIVALENT: dict[str, str] = {
     "policy._scan: replace(decision, suspend_rebalance=suspend, problem=missing) if suspend or missing else "
     "decision  ->  replace(decision, suspend_rebalance=suspend, problem=missing)": SAME + "made anew",
     "policy._of_a_box: new if new != state else None  ->  new": "a state that is as it was is not written",
-    "rearm.begin: decision.state or state  ->  decision.state": (
-        TYPE_CHECKER + "a decision without a state is of scores that could not be read, and then no trial begins"
-    ),
-    "rearm.begin: None  ->  True": SAME + "the transition that is begun takes its place",
     "rearm.refused: signal.refused and state.rearm_from and signal.began and (signal.began >= state.rearm_from)  ->  "
     "signal.refused and state.rearm_from and (signal.began >= state.rearm_from)": (
         TYPE_CHECKER + "a launch that failed was begun"

@@ -40,7 +40,7 @@ __all__ = ["MODULES", "ROOT", "mutants"]
 # The last cost more, and few mutants live to see them.
 NAMES = (
     *("alarm", "scan", "rearm", "group_events", "held", "suspension", "operators", "record", "bridge"),
-    *("turns", "lasting", "failures", "edges", "faults", "state", "mail", "histories"),
+    *("turns", "lasting", "failures", "edges", "shares", "faults", "state", "mail", "histories"),
 )
 FILES = [str(ROOT / "tests" / "watchdog" / f"test_{name}.py") for name in NAMES]
 # Without what is random: hypothesis fails a test that draws slowly, and a busy machine would "catch" every mutant.

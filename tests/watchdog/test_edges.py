@@ -75,6 +75,14 @@ def test_failovers_that_no_valve_needs_are_forgotten() -> None:
     assert cloud.parsed.failovers == (ago(897), ago(896), NOW)
 
 
+def test_alarm_that_was_lit_before_an_armed_fleet_was_armed_again_counts_in_full() -> None:
+    """The operator let it launch again, and its drought is as old as the alarm."""
+    cloud = StillCloud(live_alarm=replace(LIT, since=ago(1800)))
+    cloud.set_state(State(Mode.ARMED, since=ago(60), launched_at=ago(86400)))
+    cloud.put_box(age=50, lifecycle="Pending:Wait")
+    assert wake(cloud, "scan")["action"] == "failover"
+
+
 # --- words --------------------------------------------------------------------------------------------------------
 
 

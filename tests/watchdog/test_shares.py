@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from lambdas.watchdog import shares
 from lambdas.watchdog.cloud import Alarm, Refresh
 from lambdas.watchdog.state import Evidence, Kind, Mode, State
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
+from tests.watchdog.test_failures import refuse
 
 
 def fleet_of(size: int, *, spot: int, on_demand: int = 0, base: int = 0, part: int = 0) -> StillCloud:
@@ -125,6 +127,14 @@ def test_alarm_that_the_failover_of_a_part_answers_is_lit_from_there() -> None:
     assert wake(cloud, "scan")["reason"] == names.LINE_SKIPPED_YOUNG
 
 
+def test_fleet_that_churns_is_told_as_what_was_missing() -> None:
+    cloud = fleet_of(4, spot=2)
+    cloud.live_alarm, cloud.dark = Alarm("OK", ago(300)), 120
+    record = wake(cloud, "scan")
+    assert (record["action"], record["lever"]) == ("failover", 50)
+    assert record["reason"].startswith("the fleet was missing for ")
+
+
 def test_valve_counts_shares_of_the_fleet() -> None:
     settings = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=4, max=8))
     state = State(Mode.ARMED)
@@ -192,7 +202,7 @@ def test_group_that_replaces_nothing_by_itself_is_rolled_as_a_whole_box_by_box()
     wake(cloud, "scan")
     assert wake(cloud, "scan", now=NOW + timedelta(seconds=119))["action"] == "nothing"
     record = wake(cloud, "scan", now=NOW + timedelta(seconds=120))
-    assert (record["action"], cloud.lever) == ("re-arm", "0")
+    assert (record["action"], record["reason"], cloud.lever) == ("re-arm", "nothing is replaced", "0")
     record = wake(cloud, "scan", now=NOW + timedelta(seconds=240))
     assert (record["action"], cloud.parsed.refresh_id) == ("refresh", "refresh-1")
     assert shares.one_more_percent(cloud.settings) == 125
@@ -209,6 +219,59 @@ def test_failed_roll_of_several_falls_back_to_what_is_still_on_demand() -> None:
     cloud.refreshed = (Refresh("r-1", "Failed", ago(600), like_ours=True),)
     assert wake(cloud, "scan")["action"] == "fell-back"
     assert cloud.parsed.part == 50
+
+
+def test_failed_roll_beside_a_base_falls_back_to_what_is_on_demand_above_it() -> None:
+    cloud = fleet_of(4, spot=2, on_demand=2, base=1, part=33)
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
+    cloud.set_state(replace(cloud.parsed, part=0, rearm_from=ago(600), refresh_id="r-1"))
+    cloud.refreshed = (Refresh("r-1", "Failed", ago(600), like_ours=True),)
+    assert wake(cloud, "scan")["action"] == "fell-back"
+    assert cloud.lever == "33"
+
+
+def giving_back(*, spot: int, on_demand: int, **state: Any) -> StillCloud:
+    """Two of four were on-demand; for 300 s one of them has been given back."""
+    cloud = fleet_of(4, spot=spot, on_demand=on_demand, part=25)
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    cloud.set_state(replace(cloud.parsed, rearm_from=ago(300), since=ago(300), **state))
+    return cloud
+
+
+def test_box_that_spot_refuses_and_that_is_gone_already_is_bought_again() -> None:
+    cloud = giving_back(spot=2, on_demand=1)
+    assert refuse(cloud, "VcpuLimitExceeded - words") == "fell-back"
+    assert (cloud.lever, cloud.parsed.part) == ("50", 50)
+
+
+def test_next_box_is_given_back_once_a_spot_box_serves() -> None:
+    cloud = giving_back(spot=0, on_demand=1)
+    for number in range(3):
+        cloud.put_box(f"i-0e{number}", age=200, lifecycle="Pending:Wait")
+    assert wake(cloud, "scan")["reason"] == "re-arm: successor launching, 300 s of 2700 s"
+    assert cloud.lever == "25"
+
+
+def test_trial_and_what_blocked_the_return_end_with_the_first_box_that_serves() -> None:
+    cloud = giving_back(spot=3, on_demand=1, trial=True, blocked="spot quota")
+    assert wake(cloud, "scan")["action"] == "re-arm"
+    assert (cloud.lever, cloud.parsed.trial, cloud.parsed.blocked) == ("0", False, "")
+
+
+def test_successor_of_the_one_box_that_is_given_back_is_enough() -> None:
+    cloud = giving_back(spot=3, on_demand=2)
+    assert wake(cloud, "scan")["reason"] == "re-arm: old box leaving, 300 s of 2700 s"
+    assert cloud.lever == "25"
+
+
+@pytest.mark.parametrize(("elapsed", "action"), [(119, "nothing"), (120, "refresh")])
+def test_group_of_two_is_given_time_to_replace_by_itself(elapsed: int, action: str) -> None:
+    cloud = fleet_of(2, spot=0, on_demand=2, part=50)
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
+    cloud.set_state(replace(cloud.parsed, part=0, rearm_from=ago(elapsed)))
+    assert wake(cloud, "scan")["action"] == action
 
 
 # --- what is missing and refused -------------------------------------------------------------------------------------
