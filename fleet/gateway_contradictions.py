@@ -62,7 +62,7 @@ def _fallback(g: Gateway, s: Any) -> Iterator[Problem]:
 def _tiers(g: Gateway, s: Any) -> Iterator[Problem]:
     for name in ("anonymous", "free", "pro"):
         tier = getattr(g.tiers, name)
-        if tier.fallbacks_per_day > tier.requests_per_day:
+        if tier.requests_per_day and tier.fallbacks_per_day > tier.requests_per_day:  # 0: off, and all is said
             allowed = f"at most gateway.tiers.{name}.requests_per_day ({tier.requests_per_day})"
             yield Problem(f"gateway.tiers.{name}.fallbacks_per_day", tier.fallbacks_per_day, allowed)
 
