@@ -4,6 +4,7 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -67,20 +68,19 @@ class Store:
     """
 
     def __init__(self) -> None:
-        self._at, self._bytes = time.monotonic(), 0
+        self._at, self._device, self._served = time.monotonic(), 0, 0
 
     def reading(self, box: Box) -> bool:
-        """Whether it was read since the last time, as fast as a load reads; False where nobody counts (a tmpfs)."""
-        before_at, before = self._at, self._bytes
-        self._at, self._bytes = time.monotonic(), self._counted()
-        return self._bytes - before > box.load_bytes_per_second * (self._at - before_at)
+        """Whether the device was read since the last time as fast as a load reads, or the served file at all.
 
-    def _counted(self) -> int:
-        served = int(stream_state.said().get("served", 0))
-        try:
-            return served + int(device_counters(paths.MODELS).read_text().split()[2]) * SECTOR_BYTES
-        except OSError:
-            return served
+        Others read the device too; the served file only the engine, at the pace of the network. False where nobody
+        counts (a tmpfs).
+        """
+        before_at, device, served = self._at, self._device, self._served
+        self._at, self._served = time.monotonic(), int(stream_state.said().get("served", 0))
+        with suppress(OSError):
+            self._device = int(device_counters(paths.MODELS).read_text().split()[2]) * SECTOR_BYTES
+        return self._served > served or self._device - device > box.load_bytes_per_second * (self._at - before_at)
 
 
 def device_counters(path: Path) -> Path:

@@ -181,6 +181,15 @@ def test_store_that_is_read_as_a_load_reads_it_is_seen(folder: Path, monkeypatch
     assert not store.reading(box_on())
 
 
+def test_served_file_that_is_read_at_whatever_pace_is_a_load(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network sets its pace, and nobody else reads it; a server that starts anew counts from nothing."""
+    counts = iter([1000, 1000, 1001, 0, 0])
+    monkeypatch.setattr(sight, "device_counters", lambda _: folder / "none")
+    monkeypatch.setattr(sight.stream_state, "said", lambda: {"served": next(counts)})
+    store = sight.Store()
+    assert [store.reading(box_on()) for _ in range(5)] == [True, False, True, False, False]
+
+
 @pytest.mark.parametrize(
     ("partial", "gpu", "ticks", "busy"),
     [
