@@ -9,7 +9,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import aiohttp
 
 from fleet import names
 from fleet.embedded.task_doors import ApplicationBalancer, NetworkBalancer, cloud_model
+from fleet.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 HEALTHY_SECONDS = 60
@@ -96,7 +96,7 @@ class Service:
                 task.process.send_signal(signal.SIGTERM)
 
     async def _start(self, environment: dict[str, str]) -> Task:
-        port, metrics_port = _free_port(), _free_port()
+        port, metrics_port = free_port(), free_port()
         config = json.loads(environment[names.ENV_GATEWAY])
         config |= {"port": port, "metrics_port": metrics_port, "gpu_url": self._gpus.url}
         if config["gateway"]["fallback"]["url"]:
@@ -154,12 +154,6 @@ async def _healthy(task: Task) -> bool:
 def _kill(task: Task) -> None:
     with contextlib.suppress(ProcessLookupError):
         task.process.kill()
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 async def main() -> None:

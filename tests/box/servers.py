@@ -230,6 +230,15 @@ def reply(handler: http.server.BaseHTTPRequestHandler, body: bytes, status: int 
     handler.wfile.write(body)
 
 
+def cut(handler: http.server.BaseHTTPRequestHandler, body: bytes) -> None:
+    """Half of a range's answer, then the connection ends."""
+    handler.close_connection = True
+    handler.send_response(206)
+    handler.send_header("Content-Length", str(len(body)))
+    handler.end_headers()
+    handler.wfile.write(body[: len(body) // 2])
+
+
 def role_credentials(keys: dict[str, str]) -> str:
     """Credentials in metadata's shape."""
     return json.dumps(

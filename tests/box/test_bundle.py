@@ -14,6 +14,7 @@ import pytest
 
 from fleet import box_config, names
 from tests.box import world
+from tests.source import imported, too_new_for_the_box
 
 UNITS = sorted((box_config.BUNDLE / "units").glob("*.service"))
 # The boot mounts for everybody, and changes its user so that the engine's own client does not import as root.
@@ -191,15 +192,10 @@ def test_unit_is_sandboxed(unit: str, most: float) -> None:
 
 def test_programs_are_python_3_9_and_standard_library_alone() -> None:
     programs = sorted(box_config.BUNDLE.glob("*.py"))
-    command = ["vermin", "-t=3.9-", "--eval-annotations", "--violations", "--no-tips", *map(str, programs)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    assert too_new_for_the_box(programs) == ""
     own = {program.stem for program in programs}
     for program in programs:
-        for line in program.read_text().splitlines():
-            if line.startswith(("import ", "from ")):
-                module = line.split()[1].split(".")[0]
-                assert module in own | sys.stdlib_module_names, f"{program.name}: {line}"
+        assert imported(program) <= own | sys.stdlib_module_names, program.name
 
 
 def test_every_metric_has_one_writer() -> None:

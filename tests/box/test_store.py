@@ -241,12 +241,7 @@ def ranges(files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, fate: Calla
         if end == "503":
             return servers.reply(handler, b"", 503)
         if end == "cut":
-            handler.close_connection = True
-            handler.send_response(206)
-            handler.send_header("Content-Length", str(len(body)))
-            handler.end_headers()
-            handler.wfile.write(body[: len(body) // 2])
-            return None
+            return servers.cut(handler, body)
         return servers.reply(handler, body, 206)
 
     monkeypatch.setattr(s3, "role_credentials", lambda _: CREDENTIALS)

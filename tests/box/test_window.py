@@ -47,12 +47,7 @@ def opened(
             return servers.reply(handler, b"", met)
         body = (met if isinstance(met, bytes) else data)[first : last + 1]
         if met == "cut":
-            handler.close_connection = True
-            handler.send_response(206)
-            handler.send_header("Content-Length", str(len(body)))
-            handler.end_headers()
-            handler.wfile.write(body[: len(body) // 2])
-            return None
+            return servers.cut(handler, body)
         return servers.reply(handler, body, 206)
 
     if s3.role_credentials.__module__ == "s3":  # not a test's own

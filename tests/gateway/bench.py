@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet import names
+from fleet.ports import free_port
 from tests.gateway import engine
 
 LITELLM = "litellm[proxy]==1.108.7"
@@ -31,15 +32,6 @@ OUT = Path("out/bench/gateway.json")
 ROOT = Path(__file__).parents[2]
 BODY = {"model": "house", "messages": [{"role": "user", "content": "hello"}]}
 FILES = 8192
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 import aiohttp
@@ -12,6 +12,7 @@ import uvloop
 from aiohttp import web
 
 from fleet import gateway_settings as settings
+from fleet.ports import free_port
 from gateway import targets
 from gateway.config import Config
 from gateway.memory import MemoryStore
@@ -19,6 +20,7 @@ from gateway.service import Gateway
 from gateway.store import Store
 from gateway.voice import Voice
 from relay import sse
+from tests import calling
 
 MODEL = "house-model:31b-q4"
 HELLO = [{"role": "user", "content": "hello"}]
@@ -41,19 +43,8 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
     return run
 
 
-@dataclass
-class Answer:
-    """What a caller got."""
-
-    status: int
-    headers: dict[str, str]
-    body: dict[str, Any] = field(default_factory=dict)
-    events: list[sse.Event] = field(default_factory=list)
-
-    @property
-    def chunks(self) -> list[dict[str, Any]]:
-        found = (sse.parsed(event.data) for event in self.events if event.kind == "message")
-        return [chunk for chunk in found if chunk]
+class Answer(calling.Answer):
+    """What a caller of the gateway got."""
 
     @property
     def text(self) -> str:
@@ -85,12 +76,8 @@ class Caller:
         """One chat completion, read to its end."""
         body = {"model": MODEL, "messages": HELLO, **body}
         async with self.session.post(f"{self.url}/v1/chat/completions", json=body, headers=headers) as response:
-            answer = Answer(response.status, dict(response.headers))
-            if response.content_type == "text/event-stream":
-                parser = sse.Parser()
-                async for part in response.content.iter_any():
-                    answer.events += parser.feed(part)
-            else:
+            answer = Answer(response.status, dict(response.headers), events=await calling.read_events(response))
+            if not answer.events:
                 answer.body = await response.json()
             return answer
 
@@ -140,11 +127,7 @@ async def serving(
 
 def closed_port() -> str:
     """An address where nothing listens."""
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return f"http://127.0.0.1:{found.getsockname()[1]}"
+    return f"http://127.0.0.1:{free_port()}"
 
 
 def dumps(value: Any) -> bytes:

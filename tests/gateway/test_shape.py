@@ -1,35 +1,24 @@
 """How the gateway is built: decisions apart from input and output, a relay that also runs on the box, a gentle end."""
 
-import ast
 import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from fleet import names
+from fleet.ports import free_port
 from gateway.metrics import PLAIN, TIMED, Metrics, prometheus
-from tests.gateway.running import HELLO, closed_port, on_loop
+from tests.gateway.running import HELLO, on_loop
 from tests.gateway.targets import Target, answers
+from tests.source import imported, too_new_for_the_box
 
 ASSETS = Path(__file__).parents[2] / "assets"
 DECISIONS = ("admission", "breaker", "callers", "fallback", "ledger")
 WORLD = {"aiohttp", "asyncio", "boto3", "botocore", "os", "socket", "subprocess", "threading", "time"}
-
-
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports, by their first names."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.split(".")[0])
-    return found
 
 
 @pytest.mark.parametrize("name", DECISIONS)
@@ -39,9 +28,7 @@ def test_decisions_know_no_clock_no_socket_and_no_store(name: str) -> None:
 
 def test_relay_runs_on_the_box_and_knows_nothing_of_callers() -> None:
     files = sorted((ASSETS / "relay").glob("*.py"))
-    command = ["vermin", "-t=3.9-", "--eval-annotations", "--violations", "--no-tips", *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    assert too_new_for_the_box(files) == ""
     for path in files:
         assert imported(path) <= {"relay", "aiohttp", "async_timeout"} | sys.stdlib_module_names, path.name
 
@@ -56,7 +43,7 @@ def test_metric_has_one_name_and_one_home() -> None:
 @on_loop
 async def test_told_to_go_it_answers_what_is_here_and_what_arrives_then_leaves() -> None:
     async with Target(answers(every=0.2)) as gpu:
-        port, metrics = (int(closed_port().rpartition(":")[2]) for _ in range(2))
+        port, metrics = (free_port() for _ in range(2))
         config = {"fleet": "llm", "gpu_url": gpu.url, "models": {"m": "m"}, "port": port, "metrics_port": metrics}
         config["gateway"] = {"trusted_hops": 0, "tiers": {"anonymous": {"requests_per_day": 9, "parallel": 9}}}
         environment = {**os.environ, names.ENV_GATEWAY: json.dumps(config), "PYTHONPATH": f"{ASSETS}:{ASSETS.parent}"}

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from fleet.ports import free_port
 from tests.gateway import bench as gateway
 from tests.gateway import engine as stand_in
 
@@ -36,9 +37,9 @@ BUDGET = {"added p50 ms": 0.5, "MB": 100.0, "cancelled ms": 100.0}
 
 def latency() -> dict[str, Any]:
     """What it adds to answers of 1 KB, one at a time; its memory; how soon the engine sees a caller's leaving."""
-    target, port = gateway.free_port(), gateway.free_port()
+    target, port = free_port(), free_port()
     config = {"engine_url": f"http://127.0.0.1:{target}", "engine": LLAMA_CPP, "model": "house", "host": "127.0.0.1"}
-    more = {"context_length": 8192, "port": port, "admin_port": gateway.free_port()}
+    more = {"context_length": 8192, "port": port, "admin_port": free_port()}
     environment = {
         ENVIRONMENT: json.dumps({**config, **more}),
         "PYTHONPATH": f"{ROOT}:{ROOT / 'assets' / 'bootstrap'}:{ROOT / 'assets'}",

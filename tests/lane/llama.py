@@ -8,18 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from fleet.ports import free_port
+
 CONTEXT = 2048
 READY_SECONDS = 60
-
-
-def free_port() -> int:
-    """A port of loopback."""
-    import socket
-
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 @contextmanager

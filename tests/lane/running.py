@@ -5,7 +5,7 @@ import functools
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -14,7 +14,7 @@ from aiohttp import web
 from lane.admin import Admin
 from lane.config import LLAMA_CPP, Config
 from lane.service import Lane
-from relay import sse
+from tests import calling
 
 MODEL = "tiny"
 HELLO = [{"role": "user", "content": "Hello"}]
@@ -31,19 +31,10 @@ def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Non
 
 
 @dataclass
-class Answer:
-    """What a caller got; times on the loop's clock."""
+class Answer(calling.Answer):
+    """What a caller of the lane got; times on the loop's clock."""
 
-    status: int
-    headers: dict[str, str]
-    body: Any = None
-    events: list[sse.Event] = field(default_factory=list)
     ended: float = 0.0
-
-    @property
-    def chunks(self) -> list[dict[str, Any]]:
-        found = (sse.parsed(event.data) for event in self.events if event.kind == "message")
-        return [chunk for chunk in found if chunk]
 
     @property
     def text(self) -> str:
@@ -73,12 +64,8 @@ class Caller:
     async def post(self, path: str, headers: dict[str, str] | None = None, **body: Any) -> Answer:
         """One request, read to its end."""
         async with self.session.post(self.url + path, json=body, headers=headers) as response:
-            answer = Answer(response.status, dict(response.headers))
-            if response.content_type == "text/event-stream":
-                parser = sse.Parser()
-                async for part in response.content.iter_any():
-                    answer.events += parser.feed(part)
-            else:
+            answer = Answer(response.status, dict(response.headers), events=await calling.read_events(response))
+            if not answer.events:
                 text = await response.text()
                 lines = [json.loads(line) for line in text.splitlines() if line]
                 answer.body = lines if response.content_type == "application/x-ndjson" else lines[0]

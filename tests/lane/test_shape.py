@@ -1,37 +1,25 @@
 """How the lane is built: decisions apart from input and output, Python 3.9, a process that systemd can watch."""
 
-import ast
 import asyncio
 import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from fleet import names
+from fleet.ports import free_port
 from lane.config import ENVIRONMENT, LLAMA_CPP, load
 from tests.gateway.targets import Target, answers
-from tests.lane.llama import free_port
 from tests.lane.running import HELLO, MODEL, on_loop
+from tests.source import imported, too_new_for_the_box
 
 ASSETS = Path(__file__).parents[2] / "assets"
 DECISIONS = ("asked", "estimates", "line", "order", "seam")
 WORLD = {"aiohttp", "asyncio", "os", "random", "socket", "subprocess", "threading", "time"}
-
-
-def imported(path: Path) -> set[str]:
-    """The modules that a file imports, by their first names."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            found.add(node.module.split(".")[0])
-    return found
 
 
 @pytest.mark.parametrize("name", DECISIONS)
@@ -41,9 +29,7 @@ def test_decisions_know_no_clock_no_socket_and_no_chance(name: str) -> None:
 
 def test_lane_runs_on_the_boxs_python_with_aiohttp_and_the_relay_alone() -> None:
     files = sorted((ASSETS / "lane").glob("*.py"))
-    command = ["vermin", "-t=3.9-", "--eval-annotations", "--violations", "--no-tips", *map(str, files)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    assert too_new_for_the_box(files) == ""
     for path in files:
         assert imported(path) <= {"lane", "relay", "names", "aiohttp"} | sys.stdlib_module_names, path.name
 

@@ -1,0 +1,31 @@
+"""An answer of gateway or lane as its caller reads it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from relay import sse
+
+
+@dataclass
+class Answer:
+    """What a caller got."""
+
+    status: int
+    headers: dict[str, str]
+    body: Any = field(default_factory=dict)
+    events: list[sse.Event] = field(default_factory=list)
+
+    @property
+    def chunks(self) -> list[dict[str, Any]]:
+        found = (sse.parsed(event.data) for event in self.events if event.kind == "message")
+        return [chunk for chunk in found if chunk]
+
+
+async def read_events(response: aiohttp.ClientResponse) -> list[sse.Event]:
+    """Every event of a stream, once it has ended; none where this is no stream."""
+    if response.content_type != "text/event-stream":
+        return []
+    parser = sse.Parser()
+    return [event async for part in response.content.iter_any() for event in parser.feed(part)]
