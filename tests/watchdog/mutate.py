@@ -14,6 +14,8 @@ MODULES = [
     "lambdas.watchdog.rearm",
     "lambdas.watchdog.suspension",
     "lambdas.watchdog.turns",
+    "lambdas.watchdog.failover",
+    "lambdas.watchdog.shares",
     "lambdas.watchdog.daily",
     "lambdas.watchdog.failures",
     "lambdas.watchdog.bridge",

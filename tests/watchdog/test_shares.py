@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from fleet import names
-from fleet.embedded import group as embedded
-from lambdas.watchdog import shares
+from lambdas.watchdog import failover, shares
 from lambdas.watchdog.cloud import Alarm, Refresh
 from lambdas.watchdog.state import Evidence, Kind, Mode, State
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
@@ -32,7 +32,7 @@ def fleet_of(size: int, *, spot: int, on_demand: int = 0, base: int = 0, part: i
     return cloud
 
 
-@pytest.mark.parametrize(("base", "size"), [(base, size) for size in range(1, 21) for base in range(size)])
+@pytest.mark.parametrize(("base", "size"), [(base, size) for size in range(1, 21) for base in range(size + 1)])
 def test_every_number_of_boxes_has_a_lever_with_which_a_group_that_rounds_up_buys_just_that(
     base: int, size: int
 ) -> None:
@@ -41,9 +41,16 @@ def test_every_number_of_boxes_has_a_lever_with_which_a_group_that_rounds_up_buy
         lever = shares.lever(boxes, settings)
         assert 0 <= lever <= 100
         assert shares.bought(lever, settings) == boxes
+        assert shares.part(boxes, settings) == (lever if boxes < size - base else 0)  # 0 and 100 need no part
         assert -(-(size - base) * lever // 100) == boxes  # as both simulated groups reckon
         assert round((size - base) * lever / 100) == boxes  # and in case AWS rounds to the nearest
-    assert embedded.ON_DEMAND == "on-demand"
+
+
+def test_fleet_that_is_all_spot_or_has_more_spot_boxes_than_it_needs_has_no_part() -> None:
+    settings = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=4, max=8, on_demand_base=1))
+    assert shares.part(-1, settings) == 0  # one box given back of none
+    many = SimpleNamespace(spot_among=lambda stays: stays)
+    assert failover.boxes(many, ("i-1", "i-2", "i-3", "i-4", "i-5"), settings) == 0
 
 
 @pytest.mark.parametrize(
