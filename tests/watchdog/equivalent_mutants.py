@@ -64,4 +64,5 @@ EQUIVALENT: dict[str, str] = {
     "  ->  state.mode is Mode.ARMED and signal.wake in CHURN and (not world.lit)": (
         "those wakes have an armed fleet's guards read"
     ),
+    "suspension: 0  ->  -1": "the first wait is over when the suspension is seen, either way",
 }

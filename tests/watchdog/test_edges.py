@@ -110,6 +110,8 @@ def test_code_that_stands_last_is_put_first_only_where_a_mail_would_cut_it_off()
     assert failures.CODE_WITHIN == 100
     unknown = "y" * 110 + " Server.BrandNew: words"
     assert failures.with_code_first(unknown) == f"Server.BrandNew: {unknown}"
+    of_an_error = f"{'Launching another box. ' * 5}BrandNewFault - nobody knows it"
+    assert failures.with_code_first(of_an_error) == f"BrandNewFault: {of_an_error}"
 
 
 # --- what is remembered -------------------------------------------------------------------------------------------

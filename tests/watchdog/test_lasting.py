@@ -355,6 +355,7 @@ def test_replacements_on_recommendations_are_mailed_once_a_day_above_the_setting
     assert "Why: 13 boxes by 00:35 UTC, two running for 8 min each time: about $0.80\n" in body
     assert (cloud.parsed.replaced, cloud.parsed.replaced_on) == (30, "2026-07-22")
     assert len(cloud.parsed.recommended) == 20
+    assert cloud.parsed.recommended[-1] == "0000001d"  # of the id's end, what tells a day's boxes apart
     assert recommend(cloud, 30, NOW + timedelta(days=1)) == "recorded"
     assert (cloud.parsed.replaced, cloud.parsed.replaced_on) == (1, "2026-07-23")
 
@@ -375,3 +376,12 @@ def test_kinds_that_only_mail_move_no_lever() -> None:
         cloud.set_state(cloud.parsed.begin(kind, ago(5), "half done"))
         wake(cloud, "alarm-ok")
         assert cloud.lever == "0"
+
+
+def test_cost_of_many_replacements_is_that_of_the_minutes_in_which_two_boxes_run() -> None:
+    cloud = StillCloud(live_alarm=Alarm("OK", ago(10)))
+    cloud.settings = replace(SETTINGS, watchdog=replace(SETTINGS.watchdog, replacements_per_day=1000))
+    cloud.set_state(replace(cloud.parsed, replaced=1000, replaced_on="2026-07-22"))
+    assert recommend(cloud, 0) == "many-replacements"
+    usd = 1001 * 530 / 3600 * max(cloud.settings.pool(name).spot_usd for name in cloud.settings.pools)
+    assert f"about ${usd:.2f}\n" in cloud.mails[0][1]
