@@ -41,6 +41,12 @@ def _order_of_thresholds(s: Settings) -> Iterator[Problem]:
         yield Problem("watchdog.grace_seconds", grace, allowed)
 
 
+def _port(s: Settings) -> Iterator[Problem]:
+    taken = (names.ENGINE_PORT, names.LANE_ADMIN_PORT)
+    if s.port in taken:
+        yield Problem("port", s.port, f"none of {', '.join(map(str, taken))}: engine and lane have them on loopback")
+
+
 def _skip_cap(s: Settings) -> Iterator[Problem]:
     cap, grace = s.watchdog.skip_cap_seconds, s.watchdog.grace_seconds
     if cap <= grace:
@@ -300,6 +306,7 @@ def _private(network: ipaddress.IPv4Network) -> bool:
 
 RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _fleet_name,
+    _port,
     _zones,
     _pools_known,
     _model_fits,

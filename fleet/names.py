@@ -189,3 +189,9 @@ LANE_REFUSALS = "llm_lane_refusals"
 LANE_TOKENS = "llm_lane_tokens"
 SPOT_ABORTED_RATIO = "llm_spot_inflight_aborted_ratio"
 SPOT_WASTED_TOKENS = "llm_spot_wasted_decode_tokens_total"
+
+# --- on the box --------------------------------------------------------------------------------------------------
+
+ENGINE_PORT = 21434  # loopback alone: behind the lane, which has the serving port
+LANE_ADMIN_PORT = 21435  # loopback alone: the line, drops, drain, metrics
+LANE_UNIT = "fleet-lane.service"

@@ -34,6 +34,11 @@ SETTINGS = (
         ('fleet_name = "ssm": a name that does not begin with aws or ssm: AWS keeps such parameters to itself',),
     ),
     WrongSettings(
+        "a port that the box needs itself",
+        {"port": 21434},
+        ("port = 21434: none of 21434, 21435: engine and lane have them on loopback",),
+    ),
+    WrongSettings(
         "a required key left out",
         {"model.gguf": ABSENT},
         ("model.gguf: missing; an object with key, sha256",),
