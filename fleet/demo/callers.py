@@ -182,7 +182,7 @@ async def play(folder: Path, scale: float, every: float = EVERY) -> Played:
         again = engine.asked[before] - healthy if len(engine.asked) > before else float("inf")
         return Played(everybody, len(cloud.asked), round(again, 3))
     finally:
-        service.end()
+        await service.end()
 
 
 def played(folder: Path, tell: Narrator, scale: float) -> Played:

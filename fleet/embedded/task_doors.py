@@ -39,6 +39,10 @@ class ApplicationBalancer:
         app.router.add_route("*", "/{path:.*}", self._forward)
         self.url = await _serve(app)
 
+    async def close(self) -> None:
+        """Give back what it holds towards the tasks."""
+        await self._session.close()
+
     def route(self, targets: list[str]) -> None:
         """New requests go to these alone."""
         self._targets = targets

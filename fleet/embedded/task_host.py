@@ -89,8 +89,10 @@ class Service:
         self._door.route([each.url for each in self._tasks])
         return await self.state()
 
-    def end(self) -> None:
+    async def end(self) -> None:
         """All of them, now."""
+        await self._gpus.lead_to(None)
+        await self._door.close()
         for task in self._tasks:
             with contextlib.suppress(ProcessLookupError):
                 task.process.send_signal(signal.SIGTERM)
@@ -165,7 +167,7 @@ async def main() -> None:
         message = json.loads(line)
         answer = await getattr(service, message.pop("verb"))(**message)
         print(json.dumps(answer), flush=True)  # noqa: T201  how the server learns of it
-    service.end()
+    await service.end()
     os._exit(0)
 
 

@@ -20,7 +20,7 @@ from fleet.demo import callers
 from fleet.embedded.task_host import Service
 
 OUT = Path("out/bench/reclaim.json")
-AGAIN_SECONDS = 1.0
+AGAIN_SECONDS = 1.0  # and the time until somebody asks again
 SCALE = 12  # a minute each
 DEPLOY_REQUESTS = 30
 
@@ -79,7 +79,7 @@ async def _deployed(folder: Path) -> Counter[str]:
             if number == DEPLOY_REQUESTS // 4:
                 group.create_task(service.deploy(2, callers.environment(SCALE)))
             await asyncio.sleep(callers.EVERY / SCALE)
-    service.end()
+    await service.end()
     return Counter(word(asked) for asked in met)
 
 
@@ -90,8 +90,8 @@ def main() -> int:
         found[name], wrong = measure(every)
         missed += [f"{name}: {text}" for text in wrong]
         sys.stdout.write(f"{name:20}" + "   ".join(f"{key} {value}" for key, value in found[name].items()) + "\n")
-        if found[name]["GPU asked again after s"] > AGAIN_SECONDS:
-            missed.append(f"{name}: the GPU was idle for more than {AGAIN_SECONDS:g} s after it was back")
+        if found[name]["GPU asked again after s"] > AGAIN_SECONDS + every / SCALE:
+            missed.append(f"{name}: who asked {AGAIN_SECONDS:g} s after the GPU was back did not reach it")
     with tempfile.TemporaryDirectory() as place:
         found["a deploy"] = dict(asyncio.run(_deployed(Path(place))))
     sys.stdout.write(f"{'a deploy':20}{found['a deploy']}\n")
