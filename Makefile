@@ -76,6 +76,9 @@ drill: $(VENV)/.drill-ready ## live through the night of 28 July under every pol
 thresholds: $(VENV)/.drill-ready ## sweep every threshold and rewrite docs/thresholds.md (minutes)
 	@python -m fleet.drills.standing $(ARGS)
 
+reference: $(VENV)/.drill-ready ## write what the docs say word for word: tables of settings and boot stages, schema of cdk.json
+	@python -m fleet.reference
+
 pictures: $(VENV)/.drill-ready ## draw the pictures of the README and the docs again
 	@python -m fleet.drills.pictures
 

@@ -77,7 +77,7 @@ def check(raw: dict[str, Any], source: str = "settings", problems: Sequence[Prob
     """The checked settings of what stands under `context.fleet`; raises SettingsError with earlier problems too."""
     settings, problems = None, list(problems)
     try:
-        settings = _schema().validate_json(json.dumps(raw), strict=True)
+        settings = schema().validate_json(json.dumps(raw), strict=True)
     except pydantic.ValidationError as error:
         details = error.errors(include_url=False)
         if not all(detail["loc"] for detail in details):  # the library's own reader of JSON gave up: no value is known
@@ -94,7 +94,8 @@ def check(raw: dict[str, Any], source: str = "settings", problems: Sequence[Prob
 
 
 @functools.cache
-def _schema() -> pydantic.TypeAdapter[Settings]:
+def schema() -> pydantic.TypeAdapter[Settings]:
+    """What pydantic checks `cdk.json` with: the types and bounds of the fields, wherever they stand."""
     return pydantic.TypeAdapter(Settings)
 
 
@@ -114,25 +115,25 @@ def _problem(detail: Any) -> Problem:
         if found is None:
             keys = ", ".join(f.name for f in dataclasses.fields(parent))
             return Problem(key, detail["input"], f"unknown key; allowed are {keys}")
-        parent = cast(Any, _item_type(found.type))
+        parent = cast(Any, item_type(found.type))
     assert found is not None  # noqa: S101  every error has a location, and its last name is a field
     if detail["type"] in ("missing", "missing_argument"):
-        return Problem(key, dataclasses.MISSING, _allowed(found))
-    return Problem(key, detail["input"], _allowed(found, item=isinstance(location[-1], int)))
+        return Problem(key, dataclasses.MISSING, allowed(found))
+    return Problem(key, detail["input"], allowed(found, item=isinstance(location[-1], int)))
 
 
-def _item_type(kind: Any) -> Any:
+def item_type(kind: Any) -> Any:
     """The type inside a tuple or an optional, else the type itself."""
     return typing.get_args(kind)[0] if typing.get_origin(kind) is tuple else given(kind)
 
 
-def _allowed(field: "dataclasses.Field[Any]", *, item: bool = False) -> str:
+def allowed(field: "dataclasses.Field[Any]", *, item: bool = False) -> str:
     """What a field takes, in words."""
     kind, limits = given(field.type), field.metadata
     if "allowed" in limits:
         return str(limits["allowed"])
     if typing.get_origin(kind) is tuple:
-        inner = _item_type(kind)
+        inner = item_type(kind)
         noun = "an object" if dataclasses.is_dataclass(inner) else "a string"
         return noun if item else f"a list, each {noun}"
     if typing.get_origin(kind) is typing.Literal:
@@ -160,7 +161,7 @@ def _known(kind: Any, raw: Any, refused: set[str], prefix: str = "") -> types.Si
             if value is not None and dataclasses.is_dataclass(of):
                 value = _known(of, value, refused, key + ".")
             elif typing.get_origin(field.type) is tuple:
-                value = tuple(_as_item(_item_type(field.type), item) for item in value)
+                value = tuple(_as_item(item_type(field.type), item) for item in value)
         elif field.default is not dataclasses.MISSING:
             value = field.default
         elif field.default_factory is not dataclasses.MISSING:

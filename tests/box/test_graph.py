@@ -155,16 +155,6 @@ def test_tag_that_the_role_may_not_set_is_not_tried_again(box: config.Box, monke
 PAGE = (world.CHECKOUT / "docs" / "box.md").read_text()
 
 
-def test_page_has_the_stages_as_they_are_declared() -> None:
-    rows = [line.strip("| ").split(" | ") for line in PAGE.split("| stage | needs |")[1].splitlines()[2:]]
-    told = [
-        (row[0].strip(" |"), row[1].strip(" |"), row[-1]) for row in itertools.takewhile(lambda row: row != [""], rows)
-    ]
-    declared = [(stage.name, ", ".join(stage.needs), f"{stage.budget_seconds:.0f}") for stage in stages.STAGES]
-    assert told[1:] == declared[1:]
-    assert told[0][0] == declared[0][0]  # it needs nothing
-
-
 def test_page_predicts_what_the_measured_stages_come_to() -> None:
     rates = [boot_length.Streamed(rate) for rate in (boot_length.BASELINE, boot_length.BURST)]
     for figures in ("begins", "engine", "arrived", "read"):

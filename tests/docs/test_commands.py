@@ -45,6 +45,7 @@ MADE_ELSEWHERE = {
     "game-day": "tests/ops/test_game_day.py",
     "hostility": "tests/watchdog/test_hostility.py",
     "mutants": "tests/watchdog/test_mutants.py",
+    "reference": "tests/unit/test_reference.py",
     "synth": "tests/synth.py",
     "thresholds": "tests/drills/test_rivals.py",
 }
