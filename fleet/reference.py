@@ -1,4 +1,4 @@
-"""What the docs say of the code word for word, written by `make reference`: settings, boot stages, `cdk.json`'s schema.
+"""What the docs say of the code word for word, written by `make reference`: settings, stages, indexes.
 
 A page holds a part between `<!-- generated: NAME -->` and `<!-- /generated -->`.
 """
@@ -16,6 +16,7 @@ from fleet.section import given
 from fleet.settings import Settings
 
 ROOT = Path(__file__).parent.parent
+LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 SCHEMA = ROOT / "docs" / "cdk.schema.json"
 PART = re.compile(r"(<!-- generated: (?P<name>[a-z, ]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 
@@ -119,10 +120,40 @@ def _stages() -> Iterator[str]:
         yield f"| {stage.name} | {', '.join(stage.needs)} | {stage.does} | {stage.budget_seconds} |"
 
 
+# --- indexes ----------------------------------------------------------------------------------------------------
+
+
+def _decisions() -> Iterator[str]:
+    for page in _listed("decisions"):
+        yield f"- [{_title(page)}]({page.name})"
+
+
+def _runbook() -> Iterator[str]:
+    """Mails by their subject, then alarms, each with what its page begins with."""
+    for heading, mails in (("Mails", True), ("Alarms, and what else may go wrong", False)):
+        yield from ("", f"**{heading}**", "", "| page | what it means |", "|---|---|")
+        for page in _listed("runbook"):
+            if page.name.startswith("mail-") is mails:
+                means = page.read_text(encoding="utf-8").partition("**What it means.**")[2].partition("\n\n")[0]
+                first = re.split(r"(?<=[.;:]) (?=[A-Za-z])", " ".join(means.split()))[0].rstrip(".;:")
+                first = LINK.sub(r"\1", first)
+                yield f"| [{_title(page).removeprefix('Mail: ')}]({page.name}) | {first} |"
+
+
+def _listed(folder: str) -> list[Path]:
+    return [page for page in sorted((ROOT / "docs" / folder).glob("*.md")) if page.name != "README.md"]
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+
+
 SECTIONS = ("fleet", *(f.name for f in dataclasses.fields(Settings) if dataclasses.is_dataclass(given(f.type))))
 PARTS: dict[str, Callable[[], Iterator[str]]] = {
     **{f"settings, {section}": lambda section=section: _settings(section) for section in SECTIONS},  # type: ignore[misc]
     "stages of a boot": _stages,
+    "decisions": _decisions,
+    "runbook": _runbook,
 }
 
 if __name__ == "__main__":

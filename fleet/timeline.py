@@ -30,7 +30,7 @@ CLOSE_SECONDS = 2 * 3600  # a picture of less has room for explanations
 LONG_SECONDS = 3 * DAY_SECONDS  # one of more names what was done: why stands in the pictures of its spells
 NOTE_ROWS = 6
 LATE = "it tells of the minutes before: callers are served again"
-MINOR_ACTS = ("skipped", "failed", "dry")
+MINOR_ACTS = ("skipped", "failed", "on-demand-dry")
 TICKS = ["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M"]  # of a year's first month, a month's first day, midnight, ...
 OFFSETS = ["UTC", "%Y, UTC", "%b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y %H:%M, UTC"]
 

@@ -51,6 +51,7 @@ MADE_ELSEWHERE = {
 }
 NOT_MADE = {
     "pictures": "draws what the pages show",
+    "bench": "every measure",
     "bench-alike": "compares with another commit",
     "bench-boot": "a measure",
     "bench-fleets": "a measure of hours",
@@ -63,9 +64,11 @@ NOT_MADE = {
     "bench-receipts": "a measure",
     "bench-reclaim": "a measure",
     "bench-watchdog": "a measure",
+    "lint": "a part of `make test`",
     "lock": "asks the package index",
     "help": "prints the Makefile",
     "setup": "has run before any test can",
+    "setup-dev": "the same",
     "test": "this",
 }
 # aws operations that neither moto nor a machine without the service can carry out: their parameters are checked.

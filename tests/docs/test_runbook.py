@@ -31,7 +31,7 @@ def test_every_alarm_links_a_page_that_exists(assembly: Path) -> None:
 
 
 def test_every_page_says_what_it_means_where_to_look_and_what_to_run() -> None:
-    pages = sorted(RUNBOOK.glob("*.md"))
+    pages = [page for page in sorted(RUNBOOK.glob("*.md")) if page.name != "README.md"]
     assert len(pages) >= 16
     for page in pages:
         text = page.read_text(encoding="utf-8")
