@@ -4,6 +4,7 @@ import asyncio
 import functools
 import logging
 import os
+import time
 
 import boto3
 import uvloop
@@ -14,8 +15,10 @@ from gateway.authorize import authorize
 from gateway.config import load
 from gateway.memory import MemoryStore
 from gateway.service import Gateway
-from gateway.store import DynamoStore
+from gateway.store import DynamoStore, Store, StoreError
 from gateway.voice import Voice
+
+START_SECONDS, AGAIN_SECONDS = 60.0, 0.5  # for the store's first word
 
 
 async def main() -> None:
@@ -24,10 +27,22 @@ async def main() -> None:
     store = DynamoStore(config.table) if config.table else MemoryStore()
     voice = Voice(functools.partial(_object, config.modelfile) if config.modelfile else None)
     cloud = targets.Cloud(config, voice, authorize(config.gateway.fallback))
-    gateway = Gateway(config, store=store, gpu=targets.Gpu(config), cloud=cloud, pepper=await store.pepper())
+    gateway = Gateway(config, store=store, gpu=targets.Gpu(config), cloud=cloud, pepper=await pepper(store))
     following = asyncio.create_task(voice.follow())
     await gateway.run()
     following.cancel()
+
+
+async def pepper(store: Store) -> bytes:
+    """The addresses' key. A cold first call (names, TLS, the role's keys) takes longer than a request may wait."""
+    until = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return await store.pepper()
+        except StoreError:
+            if time.monotonic() > until:
+                raise
+            await asyncio.sleep(AGAIN_SECONDS)
 
 
 def _object(place: str) -> str:

@@ -15,6 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from fleet.gateway_settings import CallerTier
+from gateway import __main__ as starting
 from gateway import callers, store
 from gateway.callers import Key
 from gateway.ledger import Line, State
@@ -202,6 +203,26 @@ class Silent(MemoryStore):
         if self.silent:
             raise StoreError("no answer within 300 ms")
         return await super().key(key_hash)
+
+
+@on_loop
+async def test_a_task_that_starts_waits_for_a_table_that_is_slow_to_answer_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Cold(MemoryStore):
+        asked = 0
+
+        async def pepper(self) -> bytes:
+            self.asked += 1
+            if self.asked < 3:
+                raise StoreError("no answer within 300 ms")
+            return b"pepper"
+
+    monkeypatch.setattr(starting, "AGAIN_SECONDS", 0.0)
+    assert await starting.pepper(Cold()) == b"pepper"
+    monkeypatch.setattr(starting, "START_SECONDS", 0.0)
+    with pytest.raises(StoreError):
+        await starting.pepper(Cold())
 
 
 @on_loop
