@@ -44,6 +44,4 @@ mount --bind "$scenario/boot_id" "$root/proc/sys/kernel/random/boot_id"
 [ ! -f "$scenario/prepare.sh" ] || bash -Eeuo pipefail "$scenario/prepare.sh" "$root"
 ip link set lo up
 ip addr add 169.254.169.254/32 dev lo
-chroot "$root" env -i PATH=/usr/bin:/bin LANG=C.UTF-8 \
-  /usr/bin/python3 "$checkout/tests/box/standins/aws_cli.py" serve "$scenario/aws.sock" &
 exec chroot "$root" "$python" "$checkout/tests/box/standins/systemd.py" manager "$scenario/systemd.sock" "$scenario/journal"
