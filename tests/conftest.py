@@ -73,14 +73,19 @@ def beside_the_frozen_settings() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def once_per_run(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Callable[..., Path]:
-    """A cloud assembly by name, synthesized by the first worker that asks, shared with all others."""
+def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder that all workers of this run share."""
     base = tmp_path_factory.getbasetemp()
-    base = base if worker_id == "master" else base.parent
+    return base if worker_id == "master" else base.parent
+
+
+@pytest.fixture(scope="session")
+def once_per_run(run_folder: Path) -> Callable[..., Path]:
+    """A cloud assembly by name, synthesized by the first worker that asks, shared with all others."""
 
     def assembly(name: str, settings: dict[str, Any], how: Callable[..., Path] = synth.synth) -> Path:
-        out = base / f"synth-{name}"
-        with (base / f"{name}.lock").open("w") as lock:
+        out = run_folder / f"synth-{name}"
+        with (run_folder / f"{name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = out / "done"
             if not done.exists():

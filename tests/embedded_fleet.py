@@ -8,15 +8,19 @@
         live.aws.control("fault", service="ssm", action="PutParameter", code="ThrottlingException")
         live.wake(event)                              # invoke by hand: a command, a payload from tests/events
 
-`live` is forked from `deployed`, which deploys the synthesized templates once a session: what a test does to its copy
-stays there. A box's own calls: `live.aws.environment(role=live.role("group", "BoxRole"))`.
+`live` is forked from `deployed`, for which one worker deploys the synthesized templates once a run: what a test does to
+its copy stays there. A box's own calls: `live.aws.environment(role=live.role("group", "BoxRole"))`.
 
 With REQUEST_LOGS set (`make test` does), `deployed` also writes down there what its roles may do: `tests.permissions`
 compares that with the calls of the whole run.
 """
 
+import fcntl
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -24,18 +28,42 @@ from typing import Any
 import pytest
 
 from fleet import embedded, names, validation
+from fleet.embedded import Aws
 from fleet.embedded import assembly as cloud_assembly
 from fleet.embedded.deployed import Deployed, fill_store
+from fleet.embedded.door import Keys
 from lambdas.watchdog.state import Mode, State
 from tests.permissions import save_roles
 from tests.synth import CDK_JSON
 
 
+@contextmanager
+def shared(folder: Path, furnish: Callable[[Aws], None], region: str = embedded.REGION) -> Iterator[Aws]:
+    """This worker's copy of an AWS in `folder` that the first worker to ask starts and furnishes for all."""
+    folder.mkdir(exist_ok=True)
+    told = folder / "address.json"
+    with (folder / "users").open("w") as users, (folder / "lock").open("w") as lock, ExitStack() as own:
+        fcntl.flock(users, fcntl.LOCK_SH)
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one copy at a time is made, and nothing else is ever asked of the original
+        if told.exists():
+            raw = json.loads(told.read_text())
+            original = Aws(raw["endpoint"], folder, Keys(**raw["keys"]), region)
+        else:
+            original = own.enter_context(embedded.server(folder, region))
+            own.callback(fcntl.flock, users, fcntl.LOCK_EX)  # with it end the copies of all
+            furnish(original)
+            told.write_text(json.dumps({"endpoint": original.endpoint, "keys": asdict(original.keys)}))
+        with original.fork(folder / str(os.getpid())) as copy:
+            fcntl.flock(lock, fcntl.LOCK_UN)
+            yield copy
+
+
 @pytest.fixture(scope="session")
-def deployed(assembly: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
+def deployed(assembly: Path, run_folder: Path) -> Iterator[Deployed]:
     """The fleet on an embedded AWS, in service; for reading only."""
     settings = validation.load(CDK_JSON)
-    with embedded.server(tmp_path_factory.mktemp("deployed"), settings.region) as aws:
+
+    def furnish(aws: Aws) -> None:
         fleet = Deployed(aws, settings)
         cloud_assembly.bootstrap(aws)
         for stack in cloud_assembly.stacks(assembly):
@@ -46,7 +74,9 @@ def deployed(assembly: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         if folder := os.environ.get("REQUEST_LOGS"):
             Path(folder).mkdir(parents=True, exist_ok=True)
             save_roles(fleet, Path(folder))
-        yield fleet
+
+    with shared(run_folder / "deployed", furnish, settings.region) as aws:
+        yield Deployed(aws, settings)
 
 
 @pytest.fixture

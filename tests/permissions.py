@@ -1,13 +1,12 @@
 """Permissions both ways, over the request logs of a whole test run: no call without a grant, no grant without a call.
 
 The last step of `make test`: `python -m tests.permissions FOLDER`. That folder holds one log for every embedded
-AWS and copy of it that a test ran (see `fleet.embedded.server`), and one `roles-*.json` for every test worker:
-what the synthesized roles may do, as it deployed them, with every reference written out. Exceptions stand below with
-their reasons; one that no longer excuses anything is a finding too.
+AWS and copy of it that a test ran (see `fleet.embedded.server`), and `roles.json`: what the synthesized roles may do,
+as they were deployed, with every reference written out. Exceptions stand below with their reasons; one that no longer
+excuses anything is a finding too.
 """
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,7 +18,7 @@ from typing import Any
 from fleet.embedded import ACCOUNT, REGION, policies
 from fleet.embedded.deployed import Deployed
 
-ROLES_FILE = "roles-{process}.json"  # each worker deploys a fleet of its own, with names of its own
+ROLES_FILE = "roles.json"
 
 # Box tests boot boxes of a fleet of their own, whose role stands for the synthesized one.
 BOX_ROLE = "BoxRole"
@@ -110,7 +109,7 @@ def save_roles(fleet: Deployed, folder: Path) -> None:
     roles = roles_of(fleet)
     bucket = fleet.resource("store", "AWS::S3::Bucket")
     content = {"fleet": fleet.settings.fleet_name, "bucket": bucket, "roles": roles}
-    (folder / ROLES_FILE.format(process=os.getpid())).write_text(json.dumps(content, indent=1))
+    (folder / ROLES_FILE).write_text(json.dumps(content, indent=1))
 
 
 def findings(
@@ -245,34 +244,17 @@ def read(roles_file: Path) -> tuple[list[Role], list[dict[str, Any]]]:
     return roles, calls
 
 
-def combined(deployments: list[list[str]]) -> list[str]:
-    """A call must be granted in its own deployment; a grant needs its call in one of them."""
-
-    def subject(finding: str) -> str:
-        return finding.partition(" on ")[0]  # the resources have names of their own in every deployment
-
-    everywhere = set.intersection(*({subject(line) for line in found} for found in deployments))
-    return sorted(
-        {
-            line
-            for found in deployments
-            for line in found
-            if line.startswith("call without") or subject(line) in everywhere
-        }
-    )
-
-
 def main() -> int:
     """1 where a finding is left."""
-    runs = [read(file) for file in sorted(Path(sys.argv[1]).glob(ROLES_FILE.format(process="*")))]
-    if not runs:
-        sys.exit(f"permissions: no test of this run deployed a fleet: {sys.argv[1]} tells of no role")
-    found = combined([findings(roles, calls) for roles, calls in runs])
-    own = sum(call["principal"] in {role.name for role in roles} for roles, calls in runs for call in calls)
-    grants = sum(1 for role in runs[0][0] for _ in role.grants())
-    summary = (
-        f"permissions both ways: {own} calls of {len(runs[0][0])} roles against {grants} grants, {len(found)} findings"
-    )
+    file = Path(sys.argv[1], ROLES_FILE)
+    if not file.exists():
+        sys.exit(f"permissions: no test of this run deployed a fleet: {file} is not there")
+    roles, calls = read(file)
+    found = findings(roles, calls)
+    names = {role.name for role in roles}
+    own = sum(call["principal"] in names for call in calls)
+    grants = sum(1 for role in roles for _ in role.grants())
+    summary = f"permissions both ways: {own} calls of {len(roles)} roles against {grants} grants, {len(found)} findings"
     sys.stdout.write("\n".join([*found, summary]) + "\n")
     return 1 if found else 0
 

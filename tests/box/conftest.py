@@ -18,6 +18,7 @@ import config
 import paths
 
 from tests.box import world
+from tests.embedded_fleet import shared
 
 GRANTED = {action for actions in box_config.ACTIONS.values() for action in actions}
 GRANTED_AS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObjectsV2": "ListBucket"}
@@ -25,22 +26,28 @@ GRANTED_AS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObject
 
 @dataclass(frozen=True)
 class Base:
-    """The furnished AWS, without a cache."""
+    """The furnished AWS, without a cache and with one, whose keys are by role: manifest, model, ..."""
 
     aws: embedded.Aws
+    cached: embedded.Aws
+    keys: dict[str, str]
     target_group: str
     sources: dict[str, Path]
     settings: Settings
 
 
 @pytest.fixture(scope="session")
-def base(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
-    """An AWS with everything but a cache."""
-    folder = tmp_path_factory.mktemp("aws")
-    sources = world.artifacts(folder / "sources")
-    with embedded.server(folder / "log") as aws:
-        world.furnish(aws, sources)
-        yield Base(aws, (folder / "log" / "target-group").read_text(), sources, world.settings_for(sources))
+def base(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Base]:
+    """An AWS with everything."""
+    folder, own = run_folder / "box-aws", tmp_path_factory.mktemp("cached")
+    sources = world.artifact_paths(run_folder / "sources")
+
+    def furnish(aws: embedded.Aws) -> None:
+        world.furnish(aws, world.artifacts(run_folder / "sources"))
+
+    with shared(folder, furnish) as aws, aws.fork(own / "aws") as cached:
+        keys = world.prime_cache(cached, sources, own / "store")
+        yield Base(aws, cached, keys, (folder / "target-group").read_text(), sources, world.settings_for(sources))
 
 
 @pytest.fixture(autouse=True)
@@ -98,11 +105,11 @@ def make(base: Base, tmp_path: Path) -> Iterator[MakeWorld]:
         ) -> world.World:
             number = len(list(tmp_path.iterdir()))
             if aws is None:
-                aws = stack.enter_context(base.aws.fork(tmp_path / f"aws-{number}"))
+                origin = base.cached if cached else base.aws
+                aws = stack.enter_context(origin.fork(tmp_path / f"aws-{number}"))
                 copies.append(aws)
-                keys = world.prime_cache(aws, base.sources, tmp_path / f"store-{number}") if cached else {}
                 if change:
-                    change(aws, keys)
+                    change(aws, base.keys)
             here = tmp_path / f"box-{number}"
             return stack.enter_context(world.world(here, aws, base.target_group, settings, **more))
 

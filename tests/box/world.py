@@ -115,6 +115,11 @@ def artifacts(folder: Path, seed: int = 0) -> dict[str, Path]:
     program.write_text(ENGINE.format(python=sys.executable, standins=STANDINS))
     program.chmod(0o755)
     subprocess.run(["tar", "-czf", "ollama.tgz", "bin"], cwd=folder, check=True)
+    return artifact_paths(folder)
+
+
+def artifact_paths(folder: Path) -> dict[str, Path]:
+    """Where they lie, by key."""
     model = SETTINGS.model
     return {
         model.engine.key: folder / "ollama.tgz",

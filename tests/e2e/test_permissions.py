@@ -71,15 +71,6 @@ def test_operations_with_another_name_in_iam_are_known() -> None:
     assert findings([bucket], [call("s3", "HeadObject", Bucket="store", Key="model.gguf")]) == []
 
 
-def test_grant_may_be_called_in_any_deployment_but_every_call_is_granted_in_its_own() -> None:
-    unused, foreign = (
-        "grant without a call: Watchdog sns:Publish on topic-1",
-        "call without a grant: Box s3:PutObject on {}",
-    )
-    assert permissions.combined([[unused], [foreign]]) == [foreign]
-    assert permissions.combined([[unused], [unused.replace("-1", "-2")]]) == [unused, unused.replace("-1", "-2")]
-
-
 def test_a_deny_is_no_grant_and_takes_one_away() -> None:
     holder = role("autoscaling:SuspendProcesses")
     (found,) = findings([role("autoscaling:SuspendProcesses", Effect="Deny")], [SUSPEND])
