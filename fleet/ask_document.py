@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.errors import UserError
 
-SCRIPT = Path(__file__).parent.parent / "assets" / "ask" / "ask.py"
+SCRIPTS = Path(__file__).parent.parent / "assets" / "ask"
 PROMPT_PATTERN = "^[A-Za-z0-9+/]{1,5464}={0,2}$"
 MOST_PROMPT_BYTES = 4096  # base64 makes 5,464 characters of them
 ANSWER_SECONDS = 300  # the engine takes one request at a time: ours may wait for a long one
@@ -18,20 +18,33 @@ ANSWER_SECONDS = 300  # the engine takes one request at a time: ours may wait fo
 
 def document() -> dict[str, Any]:
     """The content of the SSM document; the same for every fleet, since the box knows its own port and model."""
-    script = SCRIPT.read_text().rstrip("\n").split("\n")
-    return {
-        "schemaVersion": "2.2",
-        "description": "Put one prompt to this box's own engine (fleetctl ask).",
-        "parameters": {
+    return script_document(
+        "Put one prompt to this box's own engine (fleetctl ask).",
+        SCRIPTS / "ask.py",
+        "'{{ prompt }}'",
+        parameters={
             "prompt": {"type": "String", "description": "The prompt, base64.", "allowedPattern": PROMPT_PATTERN}
         },
+        seconds=ANSWER_SECONDS,
+    )
+
+
+def script_document(
+    description: str, script: Path, arguments: str, *, parameters: dict[str, Any], seconds: int
+) -> dict[str, Any]:
+    """A document that runs one script of ours on a box, with these arguments, and no command of the caller's."""
+    lines = script.read_text().rstrip("\n").split("\n")
+    return {
+        "schemaVersion": "2.2",
+        "description": description,
+        **({"parameters": parameters} if parameters else {}),
         "mainSteps": [
             {
                 "name": "ask",
                 "action": "aws:runShellScript",
                 "inputs": {
-                    "timeoutSeconds": str(ANSWER_SECONDS),
-                    "runCommand": ["python3 - '{{ prompt }}' <<'ASK'", *script, "ASK"],
+                    "timeoutSeconds": str(seconds),
+                    "runCommand": [f"python3 - {arguments} <<'ASK'", *lines, "ASK"],
                 },
             }
         ],

@@ -42,6 +42,7 @@ HOMES = {
     "publish": "fleet.ops.publish_verb",
     "key": "fleet.ops.gateway_verbs",
     "requests": "fleet.ops.gateway_verbs",
+    "lane": "fleet.ops.lane_verbs",
     "drill": "fleet.drills.cli",
     "sweep": "fleet.drills.cli",
 }

@@ -72,6 +72,16 @@ def ask_document(fleet: str) -> str:
     return f"{fleet}-ask"
 
 
+def lane_document(fleet: str) -> str:
+    """SSM document that shows a box's line (`fleetctl lane`)."""
+    return f"{fleet}-lane"
+
+
+def lane_drop_document(fleet: str) -> str:
+    """SSM document that ends one request of a box's line (`fleetctl lane drop`)."""
+    return f"{fleet}-lane-drop"
+
+
 def gateway_table(fleet: str) -> str:
     """DynamoDB table with the gateway's keys, caps and ledger: kept when its stack goes, taken up when it returns."""
     return f"{fleet}-gateway"
@@ -180,6 +190,13 @@ GATEWAY_METRICS_PORT = 9100  # Prometheus text; no balancer reaches it
 LINE_SKIPPED_YOUNG = "failover skipped: instance younger than grace is still warming"
 LINE_PINNED = "pinned; nothing to do"
 
+# The lane's, which the box's agent puts every minute.
+METRIC_LANE_DEPTH = "LaneDepth"  # waiting and served, now
+METRIC_LANE_EXPECTED_WAIT_SECONDS = "LaneExpectedWaitSeconds"  # of a caller who came now
+METRIC_LANE_WAIT_SECONDS = "LaneWaitSeconds"  # the mean of those whose turn began in that minute
+METRIC_LANE_REFUSALS = "LaneRefusals"  # by Reason
+METRIC_LANE_WASTED_TOKENS = "LaneWastedTokens"  # decoded, never delivered
+
 # --- the lane's metrics, Prometheus text ---------------------------------------------------------------------------
 
 LANE_DEPTH = "llm_lane_depth"  # waiting and served
@@ -189,6 +206,8 @@ LANE_REFUSALS = "llm_lane_refusals"
 LANE_TOKENS = "llm_lane_tokens"
 SPOT_ABORTED_RATIO = "llm_spot_inflight_aborted_ratio"
 SPOT_WASTED_TOKENS = "llm_spot_wasted_decode_tokens_total"
+SPOT_NOTICE_TO_DRAINING = "llm_spot_notice_to_draining_seconds"  # these two by the box's other programs
+SPOT_READY_LATENCY = "llm_spot_replacement_ready_latency_seconds"
 
 # --- on the box --------------------------------------------------------------------------------------------------
 

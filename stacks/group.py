@@ -16,7 +16,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 
-from fleet import ask_document, box_config, names
+from fleet import ask_document, box_config, lane_documents, names
 from fleet.settings import Settings
 from stacks.grants import box_role, launch_grants
 from stacks.monitoring import Monitoring
@@ -75,15 +75,20 @@ class GroupStack(Room):
         )
         self.group = self._group()
         self.group.node.add_dependency(self._store_check(), self.launch_grants)
-        ssm.CfnDocument(
-            self,
-            "Ask",
-            name=names.ask_document(settings.fleet_name),
-            document_type="Command",
-            content=ask_document.document(),
-            target_type="/AWS::EC2::Instance",
-            update_method="NewVersion",  # a changed script is a new version, not a new document
-        )
+        for id, name, content in (
+            ("Ask", names.ask_document, ask_document.document()),
+            ("Lane", names.lane_document, lane_documents.show()),
+            ("LaneDrop", names.lane_drop_document, lane_documents.drop()),
+        ):
+            ssm.CfnDocument(
+                self,
+                id,
+                name=name(settings.fleet_name),
+                document_type="Command",
+                content=content,
+                target_type="/AWS::EC2::Instance",
+                update_method="NewVersion",  # a changed script is a new version, not a new document
+            )
         watchdog = Watchdog(
             self,
             settings,

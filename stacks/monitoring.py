@@ -129,8 +129,40 @@ class Monitoring:
                 ],
             ],
         )
+        dashboard.add_widgets(*lane_row(self._fleet))
         if gateway:
             dashboard.add_widgets(*gateway_row(self._fleet))
+
+
+def lane_row(fleet: str) -> list[cloudwatch.IWidget]:
+    """The dashboard's: who waits, how long, and who was told to go elsewhere."""
+    schema = f"{names.METRIC_NAMESPACE},{names.DIMENSION_FLEET},{names.DIMENSION_REASON}"
+    refusals = cloudwatch.MathExpression(
+        expression=(
+            f'SEARCH(\'{{{schema}}} MetricName="{names.METRIC_LANE_REFUSALS}" '
+            f"{names.DIMENSION_FLEET}=\"{fleet}\"', 'Sum', 300)"
+        ),
+        label="",
+        period=FIVE_MINUTES,
+        using_metrics={},
+    )
+    waits = (names.METRIC_LANE_EXPECTED_WAIT_SECONDS, names.METRIC_LANE_WAIT_SECONDS)
+    return [
+        cloudwatch.GraphWidget(
+            title="In line (the longest)", left=[fleet_metric(fleet, names.METRIC_LANE_DEPTH, "Maximum")], width=8
+        ),
+        cloudwatch.GraphWidget(
+            title="Wait in line, expected and had, seconds",
+            left=[fleet_metric(fleet, name, "Maximum") for name in waits],
+            width=8,
+        ),
+        cloudwatch.GraphWidget(
+            title="Refused in line, and tokens wasted",
+            left=[refusals],
+            right=[fleet_metric(fleet, names.METRIC_LANE_WASTED_TOKENS, "Sum")],
+            width=8,
+        ),
+    ]
 
 
 def gateway_row(fleet: str) -> list[cloudwatch.IWidget]:

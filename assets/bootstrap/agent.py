@@ -15,6 +15,7 @@ from typing import Optional
 
 import config
 import keeper
+import lane_metrics
 import leave
 import names
 import notices
@@ -159,6 +160,16 @@ def _keep(box: Box, aws: Aws) -> None:
             os._exit(1)
 
 
+def _tell(box: Box, aws: Aws) -> None:
+    """Of the lane, to the box's last breath; what fails here costs figures, not a box."""
+    while True:
+        try:
+            lane_metrics.keep(box, lambda data: telemetry.put(aws, data), paths.LEAVING.exists)
+        except Exception:
+            say(f"lane's metrics: {traceback.format_exc()}")
+        time.sleep(lane_metrics.EVERY_SECONDS)
+
+
 def main() -> None:
     """Poll until the box is gone."""
     box, imds = config.load(), Imds()
@@ -171,7 +182,8 @@ def main() -> None:
             time.sleep(box.poll_seconds)
     aws = Aws(box, instance_id)
     agent = Agent(box, imds, aws)
-    threading.Thread(target=_keep, args=(box, aws), daemon=True).start()
+    for program in (_keep, _tell):
+        threading.Thread(target=program, args=(box, aws), daemon=True).start()
     say("agent: watching for notices")
     while True:
         started = time.monotonic()

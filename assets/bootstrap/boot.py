@@ -212,6 +212,7 @@ class Boot:
             data.append(telemetry.metric(self._box, name, run.seconds, stage=run.name))
             if run.name == "complete":
                 ready = run.ended + self._before_kernel
+                telemetry.figure(names.SPOT_READY_LATENCY, ready)
                 data.append(telemetry.metric(self._box, name, run.ended, stage=names.STAGE_TOTAL))
                 data.append(telemetry.metric(self._box, names.METRIC_REPLACEMENT_READY_SECONDS, ready))
                 if self._warm:

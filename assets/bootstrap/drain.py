@@ -42,6 +42,7 @@ def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds:
     metrics = let_streams_end(box, started + removal + budget)
     if refused:
         seconds = notice_age_seconds + removal
+        telemetry.figure(names.SPOT_NOTICE_TO_DRAINING, seconds)
         metrics.append(telemetry.metric(box, names.METRIC_NOTICE_TO_DRAINING_SECONDS, seconds))
     return metrics
 

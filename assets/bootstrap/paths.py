@@ -25,6 +25,7 @@ OPENED = RUN / "opened"  # the gate was opened by the boot: the agent keeps the 
 STREAM = RUN / "stream.json"  # what the model's file is, for its server
 TOLD_STREAM = RUN / "stream"  # what that server last told of it
 LOADED = RUN / "loaded"  # the engine holds the whole model: bytes that no digest vouches for are served to nobody
+FIGURES = RUN / "figures"  # of this box, a file each: the lane tells them as Prometheus text
 LEAVING = RUN / "leaving"  # no way back: the gate refuses to open
 
 

@@ -54,11 +54,14 @@ def _start(run: graph.Run) -> float:
     return run.started
 
 
-def metric(box: Box, name: str, value: float, unit: str = "Seconds", stage: str = "") -> dict[str, Any]:
+def metric(
+    box: Box, name: str, value: float, unit: str = "Seconds", stage: str = "", reason: str = ""
+) -> dict[str, Any]:
     """One datum in CloudWatch's shape."""
     dimensions = [{"Name": names.DIMENSION_FLEET, "Value": box.fleet}]
-    if stage:
-        dimensions.append({"Name": names.DIMENSION_STAGE, "Value": stage})
+    for dimension, said in ((names.DIMENSION_STAGE, stage), (names.DIMENSION_REASON, reason)):
+        if said:
+            dimensions.append({"Name": dimension, "Value": said})
     return {"MetricName": name, "Value": round(value, 3), "Unit": unit, "Dimensions": dimensions}
 
 
@@ -70,6 +73,14 @@ def put(aws: Aws, data: Sequence[dict[str, Any]], patience_seconds: float = PATI
         aws.put_metrics(data, patience_seconds)
     except AwsError as error:
         say(f"metrics not sent: {error}")
+
+
+def figure(name: str, seconds: float) -> None:
+    """A figure of this box, for its Prometheus text; a failure is logged, nothing more."""
+    try:
+        paths.mark(paths.FIGURES / name, f"{seconds:.3f}")
+    except OSError as error:
+        say(f"{name} not told: {error}")
 
 
 def ship(aws: Aws, stream: str, patience_seconds: float = PATIENCE_SECONDS) -> None:

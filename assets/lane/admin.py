@@ -1,7 +1,11 @@
 """The lane's own routes, on loopback alone: the line, drops, drain, readiness, metrics."""
 
+import contextlib
 import json
+import os
 
+import names
+import paths
 from aiohttp import web
 
 from lane.config import Config
@@ -39,7 +43,9 @@ class Admin:
                 "token_seconds": round(lane.line.estimates.token_seconds, 4),
                 "slices": {None: "not proved yet", True: "exact", False: "none"}[lane.exact],
                 "wasted_tokens": lane.metrics.wasted,
-                "counts": dict(lane.line.counts),
+                "waits": {"count": lane.metrics.wait.count, "seconds": round(lane.metrics.wait.total, 3)},
+                "refusals": {why: lane.line.counts[why] for why in REFUSALS},
+                "pid": os.getpid(),  # another one: every count began anew
                 "line": lane.listed(),
             }
         )
@@ -73,5 +79,15 @@ class Admin:
             depth=len(lane.line.waiting) + (lane.line.running is not None),
             expected_seconds=lane.expected_wait(),
             refusals={why: lane.line.counts[why] for why in REFUSALS},
+            box=_box_figures(),
         )
         return web.Response(text=text, content_type="text/plain", charset="utf-8")
+
+
+def _box_figures() -> dict[str, float]:
+    """What the box's other programs told of its boot and of its notice; nothing where they did not, or not yet."""
+    found = {}
+    for name in (names.SPOT_READY_LATENCY, names.SPOT_NOTICE_TO_DRAINING):
+        with contextlib.suppress(OSError, ValueError):
+            found[name] = float((paths.FIGURES / name).read_text())
+    return found

@@ -5,13 +5,14 @@ Nobody waits without a bound: who would not be served in time is told at once, a
 
 import math
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Optional
 
 from lane.config import Config
 from lane.estimates import Estimates, Span
-from lane.order import Entry, Served, before, by_age, pick
+from lane.order import Entry, Served, by_age, pick, turns
 from relay.lane_headers import INTERACTIVE
 
 RETRY_MOST_SECONDS = 120  # SDKs give up above it
@@ -84,12 +85,19 @@ class Line:
 
     def wait(self, entry: Entry, now: float) -> Span:
         """Until a newcomer's turn begins."""
-        served, config = self._served.seconds(), self._config
-        ahead = before(
-            entry, self.waiting, served, now, config.overdue_seconds, lambda each: self.left(each, now),
-            old_turn=self._old_turn,
-        )  # fmt: skip
+        ahead = next(ahead for each, ahead in self._turns([*self.waiting, entry], now) if each is entry)
         return self._running_left(entry, now) + ahead
+
+    def _turns(self, waiting: list[Entry], now: float) -> Iterator[tuple[Entry, Span]]:
+        served, overdue = self._served.seconds(), self._config.overdue_seconds
+        return turns(waiting, served, now, overdue, lambda each: self.left(each, now), old_turn=self._old_turn)
+
+    def expected(self, now: float) -> list[tuple[Entry, float]]:
+        """Everybody in the order of the turns, each with the seconds until it is done, if nobody comes or goes."""
+        running = [(self.running, Span())] if self.running else []
+        waiting = ((entry, self._running_left(entry, now) + ahead) for entry, ahead in self._turns(self.waiting, now))
+        order = [*running, *waiting]
+        return [(entry, (ahead + self.left(entry, now)).mean) for entry, ahead in order]
 
     def _running_left(self, entry: Entry, now: float) -> Span:
         if self.running is None:

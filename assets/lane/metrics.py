@@ -27,8 +27,10 @@ class Metrics:
         self.aborted = 0  # ended by the box, of those that had begun
         self.begun = 0
 
-    def text(self, *, depth: int, expected_seconds: float, refusals: Mapping[str, int]) -> str:
-        """Prometheus' text format."""
+    def text(
+        self, *, depth: int, expected_seconds: float, refusals: Mapping[str, int], box: Mapping[str, float]
+    ) -> str:
+        """Prometheus' text format; `box`: gauges of the box's other programs."""
         lines = [
             *_told(names.LANE_DEPTH, "gauge", depth),
             *_told(names.LANE_EXPECTED_WAIT, "gauge", round(expected_seconds, 3)),
@@ -40,6 +42,7 @@ class Metrics:
             *_told(f"{names.LANE_TOKENS}_total", "counter", self.tokens),
             *_told(names.SPOT_WASTED_TOKENS, "counter", self.wasted),
             *_told(names.SPOT_ABORTED_RATIO, "gauge", round(self.aborted / max(1, self.begun), 4)),
+            *(line for name, value in box.items() for line in _told(name, "gauge", value)),
         ]
         return "\n".join(lines) + "\n"
 

@@ -4,7 +4,7 @@ Class first, then the caller who was served least, then arrival. Who is overdue 
 so nobody starves, and a crowd of old background work does not starve those who are in a hurry.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Optional
 
@@ -83,8 +83,7 @@ def by_age(entry: Entry, now: float, overdue_seconds: float) -> bool:
     return now - entry.queued >= overdue_seconds
 
 
-def before(
-    newcomer: Entry,
+def turns(
     waiting: Sequence[Entry],
     served: Mapping[str, float],
     now: float,
@@ -92,14 +91,15 @@ def before(
     left: Callable[[Entry], Span],
     *,
     old_turn: bool,
-) -> Span:
-    """What those take that have their turn before `newcomer`, if nobody comes or goes."""
-    rest, had, total = [*waiting, newcomer], dict(served), Span()
+) -> Iterator[tuple[Entry, Span]]:
+    """All in the order of their turns, each with what those take that are before it, if nobody comes or goes."""
+    rest, had, total = list(waiting), dict(served), Span()
     while True:
         at = now + total.mean
         entry = pick(rest, had, at, overdue_seconds, old_turn=old_turn)
-        if entry is None or entry is newcomer:
-            return total
+        if entry is None:
+            return
+        yield entry, total
         rest.remove(entry)
         span = left(entry)
         old_turn = not by_age(entry, at, overdue_seconds)

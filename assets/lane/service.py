@@ -22,6 +22,7 @@ from relay import lane_headers, upstream
 
 LOOK_SECONDS = 0.1  # while leaving: who cannot finish is handed back within it
 PROVE_AGAIN_SECONDS = 5.0
+LISTED_CHARACTERS = 64  # of a caller: Run Command hands back 24,000 characters in all
 ANY_ADDRESS = "0.0.0.0"  # noqa: S104  behind the box's gate
 LOG = logging.getLogger("lane")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -211,21 +212,20 @@ class Lane:
         return turn is not None
 
     def listed(self) -> list[dict[str, Any]]:
-        """The line as an operator sees it: never a prompt."""
+        """The line as an operator sees it, in the order of the turns: never a prompt."""
         now, line = self._clock(), self.line
-        order = ([line.running] if line.running else []) + sorted(line.waiting, key=lambda entry: entry.queued)
         return [
             {
                 "id": entry.id,
-                "caller": entry.caller or "anybody",
+                "caller": entry.caller[:LISTED_CHARACTERS] or "anybody",
                 "class": entry.kind,
                 "state": "served" if entry is line.running else "paused" if entry.decoded else "waiting",
                 "waited_seconds": round((entry.began or now) - entry.arrived, 1),
-                "expected_seconds": round(line.left(entry, now).mean, 1),
+                "expected_seconds": round(seconds, 1),  # until it is done
                 "tokens": entry.decoded,
                 "limit": entry.limit,
             }
-            for entry in order
+            for entry, seconds in line.expected(now)
         ]
 
     def expected_wait(self) -> float:

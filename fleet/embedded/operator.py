@@ -133,10 +133,11 @@ def get_command_invocation(call: Call) -> dict[str, Any]:
 
 
 def _run(document: dict[str, Any], values: dict[str, str], box: str, region: str) -> dict[str, Any]:
-    """The document's lines, filled in as the agent does, in a shell beside a stand-in engine."""
+    """The document's lines, filled in as the agent does, in a shell beside a stand-in of engine and lane."""
     engine = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Engine)
     threading.Thread(target=engine.serve_forever, daemon=True).start()
-    script = "\n".join(document["mainSteps"][0]["inputs"]["runCommand"])
+    first, *lines = document["mainSteps"][0]["inputs"]["runCommand"]
+    script = "\n".join([first.replace(str(names.LANE_ADMIN_PORT), str(engine.server_port)), *lines])
     for name, value in values.items():
         script = script.replace(f"{{{{ {name} }}}}", value)
     with tempfile.TemporaryDirectory() as folder:
@@ -162,14 +163,31 @@ def _box_file(box: str, region: str) -> dict[str, Any]:
     return dict(json.loads(found[1])) if found else {"model": "unknown"}
 
 
+STAND_IN = "no-lane-runs-here"  # the one request in the stand-in's line
+
+
 class _Engine(http.server.BaseHTTPRequestHandler):
-    """A stand-in for the engine: no model runs here, and it says so."""
+    """A stand-in for engine and lane: no model runs here, and it says so."""
+
+    def do_GET(self) -> None:
+        """The line, of one request that is served for ever."""
+        waiting = {"id": STAND_IN, "caller": "anybody", "class": "interactive", "state": "served", "tokens": 1}
+        waiting |= {"limit": 64, "waited_seconds": 0.0, "expected_seconds": 9.4}
+        self._answer(200, {"line": [waiting], "expected_wait_seconds": 9.4, "draining": False})
+
+    def do_DELETE(self) -> None:
+        """The end of that request."""
+        there = self.path.endswith(f"/{STAND_IN}")
+        self._answer(200 if there else 404, {"dropped": there})
 
     def do_POST(self) -> None:
         """Echo the prompt."""
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        body = json.dumps({"response": f"(an echo, no model runs here) {question['prompt']}"}).encode()
-        self.send_response(200)
+        self._answer(200, {"response": f"(an echo, no model runs here) {question['prompt']}"})
+
+    def _answer(self, status: int, said: dict[str, Any]) -> None:
+        body = json.dumps(said).encode()
+        self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)

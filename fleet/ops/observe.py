@@ -19,9 +19,9 @@ from lambdas.watchdog.world import World
 
 DECISIONS_SINCE_HOURS = 6  # twelve scans
 DECISION_SCANS = 2  # asked first: the log is told oldest first, in pages that may be empty
-DECISION_PAGES = 3  # of both windows: with the other eleven calls of a look, fourteen
+DECISION_PAGES = 3  # of both windows: with the other twelve calls of a look, fifteen
 BOOTS_SINCE_DAYS = 14  # a minute each: within the 15 days for which CloudWatch keeps those
-RUNAWAY_SINCE_SECONDS = 300  # told every minute while it runs, and CloudWatch takes a minute or two
+TOLD_SINCE_SECONDS = 300  # what is told every minute while it is so, and CloudWatch takes a minute or two
 
 
 class OperatorCloud(AwsCloud):
@@ -74,6 +74,15 @@ class GatewayView:
 
 
 @dataclass(frozen=True)
+class Told:
+    """What boxes told in the last minutes; None where none did. Of several boxes, the longest."""
+
+    runaway_seconds: float | None = None  # how long a generation has run that does not end
+    in_line: int | None = None
+    wait_seconds: float | None = None  # of a caller who comes now, as the lane expects it
+
+
+@dataclass(frozen=True)
 class View:
     """One look at a fleet: what the watchdog would see, what it remembers, what it did."""
 
@@ -83,17 +92,17 @@ class View:
     decisions: tuple[Decided, ...]  # oldest first
     decisions_complete: bool  # whether the log was read to its end
     spot_usd: dict[tuple[str, str], float]  # by pool and zone, USD per hour, now
-    runaway_seconds: float | None  # how long a generation has run that does not end; None where there is none
+    told: Told
     streamed: bool | None = None  # whether the last warm boot loaded the model while it arrived; None where none told
     gateway: GatewayView | None = None  # None: the settings have none
 
 
 def look(settings: Settings, aws: Aws) -> View:
-    """Ten calls and the log, the independent ones at the same time; with a gateway two more."""
+    """Eleven calls and the log, the independent ones at the same time; with a gateway two more."""
     fleet = settings.fleet_name
     function = aws.call("lambda", "GetFunctionConfiguration", FunctionName=names.watchdog_function(fleet))
     cloud = OperatorCloud(settings, aws, function)
-    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices, (runaway, streamed) = (
+    (text, lever), group, alarm, health, deploying, refreshes, (decided, complete), prices, now, streamed = (
         aws.together(
             cloud.parameters,
             cloud.group,
@@ -103,7 +112,8 @@ def look(settings: Settings, aws: Aws) -> View:
             cloud.refreshes,
             functools.partial(last_decisions, aws, settings),
             functools.partial(spot_prices, aws, settings),
-            functools.partial(told_by_boxes, aws, fleet),
+            functools.partial(told_now, aws, fleet),
+            functools.partial(last_warm_boot, aws, fleet),
         )
     )
     ids = tuple(box.id for box in group.boxes)
@@ -121,7 +131,7 @@ def look(settings: Settings, aws: Aws) -> View:
     except StateError as error:
         state, problem = None, str(error)
     gateway = gateway_view(aws, fleet) if settings.gateway else None
-    return View(world, state, problem, decided, complete, prices, runaway, streamed, gateway)
+    return View(world, state, problem, decided, complete, prices, now, streamed, gateway)
 
 
 def gateway_view(aws: Aws, fleet: str) -> GatewayView:
@@ -225,26 +235,32 @@ def spot_prices(aws: Aws, settings: Settings) -> dict[tuple[str, str], float]:
     return {(line["InstanceType"], line["AvailabilityZone"]): float(line["SpotPrice"]) for line in history}
 
 
-def told_by_boxes(aws: Aws, fleet: str) -> tuple[float | None, bool | None]:
-    """The age of a generation that does not end, as a box told it in the last minutes; and whether the last warm boot
-    loaded the model while it arrived (of several in one hour: all of them). None where none told.
-    """
+def told_now(aws: Aws, fleet: str) -> Told:
+    """What the boxes told in the last minutes."""
+    metrics = (
+        names.METRIC_RUNAWAY_GENERATION_SECONDS,
+        names.METRIC_LANE_DEPTH,
+        names.METRIC_LANE_EXPECTED_WAIT_SECONDS,
+    )
+    queries = [_query(f"m{number}", metric, fleet, 60, "Maximum") for number, metric in enumerate(metrics)]
+    told = _told(aws, queries, timedelta(seconds=TOLD_SINCE_SECONDS))
+    runaway, depth, wait = (next(reversed(told[query["Id"]]), None) for query in queries)
+    return Told(runaway, None if depth is None else round(depth), wait)
+
+
+def last_warm_boot(aws: Aws, fleet: str) -> bool | None:
+    """Whether it loaded the model while it arrived (of several in one hour: all of them); None where none told."""
+    query = _query("streamed", names.METRIC_BOOT_STREAMED, fleet, 3600, "Minimum")
+    boots = _told(aws, [query], timedelta(days=BOOTS_SINCE_DAYS))["streamed"]
+    return boots[-1] > 0 if boots else None
+
+
+def _told(aws: Aws, queries: list[dict[str, Any]], since: timedelta) -> dict[str, list[float]]:
+    """Values by query, oldest first."""
     now = datetime.now(UTC)
-    found = aws.call(
-        "cloudwatch",
-        "GetMetricData",
-        MetricDataQueries=[
-            _query("runaway", names.METRIC_RUNAWAY_GENERATION_SECONDS, fleet, 60, "Maximum"),
-            _query("streamed", names.METRIC_BOOT_STREAMED, fleet, 3600, "Minimum"),
-        ],
-        StartTime=now - timedelta(days=BOOTS_SINCE_DAYS),
-        EndTime=now,
-    )["MetricDataResults"]
-    told = {each["Id"]: sorted(zip(each["Timestamps"], each["Values"], strict=True)) for each in found}
-    recent = now - timedelta(seconds=RUNAWAY_SINCE_SECONDS)
-    running = [value for at, value in told.get("runaway", []) if at.replace(tzinfo=UTC) >= recent]
-    boots = [value > 0 for _, value in told.get("streamed", [])]
-    return (running or [None])[-1], (boots or [None])[-1]
+    found = aws.call("cloudwatch", "GetMetricData", MetricDataQueries=queries, StartTime=now - since, EndTime=now)
+    results = {each["Id"]: zip(each["Timestamps"], each["Values"], strict=True) for each in found["MetricDataResults"]}
+    return {query["Id"]: [value for _, value in sorted(results.get(query["Id"], ()))] for query in queries}
 
 
 def _query(name: str, metric: str, fleet: str, period: int, statistic: str) -> dict[str, Any]:

@@ -66,6 +66,8 @@ def status(found: Status) -> Group:
         facts.add_row("last warm boot", f"the model was {found.last_warm_boot}{slower}")
     if found.gateway:
         facts.add_row("gateway", found.gateway)
+    if found.line:
+        facts.add_row("line", found.line)
     facts.add_row("failovers", f"{found.failovers_counted:g} in {found.valve_window_hours} h that the valve counts")
     facts.add_row("cost", f"${found.usd_per_day:.2f} a day now, ${found.usd_per_day_on_demand:.2f} all on-demand")
     boxes = _plain_table("box", "kind", "pool", "zone", "age", "state", "target", "boot", "$/h")

@@ -73,6 +73,7 @@ class Status:
     usd_per_day: float
     usd_per_day_on_demand: float
     gateway: str  # its tasks; empty: the settings have none
+    line: str  # at the box with the longest; empty: no lane told of one in the last minutes
     problems: tuple[str, ...]
 
     @property
@@ -107,6 +108,7 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         usd_per_day=round(sum(box.usd_per_hour or 0 for box in boxes) * HOURS_PER_DAY, 2),
         usd_per_day_on_demand=round(_all_on_demand(desired, settings), 2),
         gateway=_gateway(view),
+        line=_line_at_boxes(view),
         problems=(),
     )
     return _with_problems(status, view)
@@ -173,6 +175,13 @@ def _gateway(view: View) -> str:
     return f"{found.running} of {found.desired} tasks" + (", rolling" if found.rollout == "IN_PROGRESS" else "")
 
 
+def _line_at_boxes(view: View) -> str:
+    told = view.told
+    if told.in_line is None or told.wait_seconds is None:
+        return ""
+    return f"{told.in_line} in it, {told.wait_seconds:.0f} s for who comes now"
+
+
 def _line(decided: Decided) -> dict[str, Any]:
     record = decided.record
     return {
@@ -205,8 +214,8 @@ def _with_problems(status: Status, view: View) -> Status:
     if view.world.group and (said := suspension.words(view.world.group)):
         page = "mail-unsuspended" if suspension.by_aws(view.world.group) else "mail-suspended"
         found.append(f"{said}: docs/runbook/{page}.md")
-    if view.runaway_seconds is not None:
-        age = f"{view.runaway_seconds / 60:.0f} min"
+    if view.told.runaway_seconds is not None:
+        age = f"{view.told.runaway_seconds / 60:.0f} min"
         found.append(f"a generation has run for {age} and does not end: docs/runbook/runaway-generation.md")
     if status.decisions and str(status.decisions[-1]["outcome"]).startswith("failed"):
         found.append(f"the last decision failed: {status.decisions[-1]['outcome']}: docs/runbook/function-failed.md")

@@ -23,9 +23,9 @@ from fleet.drills import files as markets
 from fleet.drills import history as receipts
 from fleet.embedded import door
 from fleet.errors import UserError
-from fleet.ops import ask, deployed_stacks, history, receipt, render, review, status
+from fleet.ops import ask, deployed_stacks, history, lane, receipt, render, review, status
 from fleet.ops.errors import OperatorError
-from fleet.ops.observe import Decided, View, _decided
+from fleet.ops.observe import Decided, Told, View, _decided
 from fleet.outsiders import printable
 from fleet.terminal import Terminal
 from lambdas.watchdog import aws as watchdog_aws
@@ -137,7 +137,7 @@ def tag(value: str) -> Shown:
         health={value: value},
     )
     told = Decided(NOW, {"signal": {"wake": value}, "action": value, "reason": value, "outcome": value})
-    view = View(world, None, value, (told,), decisions_complete=False, spot_usd={}, runaway_seconds=None)
+    view = View(world, None, value, (told,), decisions_complete=False, spot_usd={}, told=Told())
     yield on_terminal(render.status(status.judge(view, CHECKED, NOW)))
 
 
@@ -172,6 +172,11 @@ def answer(output: str) -> Shown:
     told = ask.said(BOX, output)
     yield printable(told.text.strip())
     yield printable(f"({told.model} on {told.box}, {told.seconds:.1f} s)")
+
+
+def line(output: str) -> Shown:
+    """What a box says of its line."""
+    yield printable(str(lane.said(BOX, output)))
 
 
 # --- what people and files tell ----------------------------------------------------------------------------------
@@ -247,6 +252,8 @@ def request(environ: dict[str, str]) -> Shown:
 EVENT_FILES = [json.loads(path.read_text()) for path in sorted(EVENTS.glob("*.json"))]
 RECORD = wake(StillCloud(), "alarm-lit")
 OK_ANSWER = json.dumps({"model": "m", "answer": "hi", "seconds": 0.4})
+ENTRY = {"id": "i", "caller": "c", "class": "c", "state": "s", "waited_seconds": 1, "expected_seconds": 1}
+OK_LINE = json.dumps({"line": [{**ENTRY, "tokens": 1, "limit": 2}], "expected_wait_seconds": 1.0, "draining": False})
 VERBS = (
     "status",
     "ask",
@@ -271,6 +278,7 @@ SURFACES: dict[str, Surface] = {
     "pages": Surface(texts, page, 0.005),
     "states": Surface(texts | bent(json.loads(StillCloud().state or "")).map(as_json), stored_state),
     "answers": Surface(texts | bent(json.loads(OK_ANSWER)).map(as_json) | texts.map(OK_ANSWER[:-1].__add__), answer),
+    "lines": Surface(texts | bent(json.loads(OK_LINE)).map(as_json), line),
     "operator's words": Surface(st.lists(st.sampled_from(VERBS) | texts, max_size=4), words, 0.3),
     "prompts": Surface(texts, prompt),
     "settings": Surface(bent({"context": {"fleet": FLEET}}) | files(CDK_JSON.read_text()), settings),

@@ -21,6 +21,8 @@ NAMES: tuple[Callable[[str], str], ...] = (
     names.patience_clock,
     names.no_healthy_target_alarm,
     names.ask_document,
+    names.lane_document,
+    names.lane_drop_document,
     names.gateway_table,
     names.gateway_log_group,
     *((lambda fleet, room=room: names.stack(fleet, room)) for room in names.ALL_ROOMS),  # type: ignore[misc]
@@ -32,7 +34,10 @@ def of(fleet: str) -> set[str]:
     here = "arn:aws:{}:us-east-2:123456789012:{}"
     return {
         *(here.format("ssm", f"parameter{name(fleet)}") for name in (names.lever_parameter, names.state_parameter)),
-        *(here.format("ssm", f"document/{names.ask_document(fleet)}"),),
+        *(
+            here.format("ssm", f"document/{name(fleet)}")
+            for name in (names.ask_document, names.lane_document, names.lane_drop_document)
+        ),
         *(
             here.format("logs", f"log-group:{name(fleet)}:x")
             for name in (names.box_log_group, names.watchdog_log_group)

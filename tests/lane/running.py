@@ -14,10 +14,12 @@ from aiohttp import web
 from lane.admin import Admin
 from lane.config import LLAMA_CPP, Config
 from lane.service import Lane
+from relay import lane_headers
 from tests import calling
 
 MODEL = "tiny"
 HELLO = [{"role": "user", "content": "Hello"}]
+WORDS = "Spot boxes come and go."  # what `targets.answers()` says
 
 
 def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -110,3 +112,15 @@ async def serving(target: str, *, exact: bool | None = None, **changes: Any) -> 
         await lane.close()
         for runner in (outside, inside):
             await runner.cleanup()
+
+
+async def first_served(caller: Caller, **body: Any) -> "asyncio.Task[Any]":
+    """A request that is at the engine."""
+    task = asyncio.create_task(caller.chat(**body))
+    await caller.until(lambda: caller.lane.line.running is not None)
+    return task
+
+
+def from_gateway(kind: str = "interactive", who: str = "key:1", seconds: float = 60) -> dict[str, str]:
+    """The headers that a gateway adds."""
+    return {lane_headers.CLASS: kind, lane_headers.CALLER: who, lane_headers.DEADLINE: str(seconds)}

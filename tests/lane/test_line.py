@@ -50,6 +50,18 @@ def test_interactive_goes_before_background_whoever_came_first() -> None:
     assert turns(line, 3, each=1) == ["i", "b1", "b2"]
 
 
+def test_the_line_is_told_in_the_order_of_its_turns_each_with_the_seconds_until_it_is_done() -> None:
+    line = a_line()
+    line.arrive(entry("served", caller="bob"), 0)
+    line.take(0)
+    for number, one in enumerate((entry("b", kind=BACKGROUND), entry("i"), entry("short", limit=50))):
+        line.arrive(one, 0)
+        one.queued = number / 10
+    expected = line.expected(0)
+    assert [one.id for one, _ in expected] == ["served", "i", "short", "b"]
+    assert [seconds for _, seconds in expected] == pytest.approx([10, 20, 25, 35], rel=0.05)
+
+
 def test_the_least_served_caller_goes_first_and_a_crowd_of_one_does_not_hold_up_another() -> None:
     line = a_line()
     for number in range(5):

@@ -11,22 +11,10 @@ from lane.config import OLLAMA
 from lane.estimates import Span
 from relay import lane_headers, sse
 from tests.gateway.targets import Target, Turn, answers, breaks, chunk, fails, resets, says, silent
-from tests.lane.running import HELLO, MODEL, Caller, on_loop, serving
+from tests.lane.running import HELLO, MODEL, WORDS, first_served, from_gateway, on_loop, serving
 
 GATEWAY = {"gateway": True, "exact": False}
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
-WORDS = "Spot boxes come and go."
-
-
-async def first_served(caller: Caller, **body: Any) -> "asyncio.Task[Any]":
-    """A request that is at the engine."""
-    task = asyncio.create_task(caller.chat(**body))
-    await caller.until(lambda: caller.lane.line.running is not None)
-    return task
-
-
-def from_gateway(kind: str = "interactive", who: str = "key:1", seconds: float = 60) -> dict[str, str]:
-    return {lane_headers.CLASS: kind, lane_headers.CALLER: who, lane_headers.DEADLINE: str(seconds)}
 
 
 @on_loop
@@ -92,9 +80,9 @@ async def test_class_and_fairness_come_with_the_gateways_headers() -> None:
             await caller.until(lambda: len(caller.lane.line.waiting) == len(tasks) - 1)
         _, listed = await caller.inside("GET", "/line")
         assert [(one["caller"], one["class"], one["state"]) for one in listed["line"][1:]] == [
-            ("b", "background", "waiting"),
             ("i", "interactive", "waiting"),
             ("j", "interactive", "waiting"),
+            ("b", "background", "waiting"),
         ]
         await asyncio.gather(*tasks)
         assert order == ["i", "j", "b"]

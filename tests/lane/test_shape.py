@@ -31,12 +31,13 @@ def test_lane_runs_on_the_boxs_python_with_aiohttp_and_the_relay_alone() -> None
     files = sorted((ASSETS / "lane").glob("*.py"))
     assert too_new_for_the_box(files) == ""
     for path in files:
-        assert imported(path) <= {"lane", "relay", "names", "aiohttp"} | sys.stdlib_module_names, path.name
+        assert imported(path) <= {"lane", "relay", "names", "paths", "aiohttp"} | sys.stdlib_module_names, path.name
 
 
 def test_every_metric_of_the_lanes_has_one_name_and_one_home() -> None:
     told = (ASSETS / "lane" / "metrics.py").read_text()
-    for name in (name for name, value in vars(names).items() if str(value).startswith("llm_lane_")):
+    told += (ASSETS / "lane" / "admin.py").read_text()
+    for name in (name for name, value in vars(names).items() if str(value).startswith("llm_")):
         assert f"names.{name}" in told, name
 
 

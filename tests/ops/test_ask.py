@@ -14,7 +14,7 @@ import pytest
 
 from fleet import ask_document
 from fleet.errors import UserError
-from fleet.ops import ask
+from fleet.ops import ask, run_command
 from fleet.ops.errors import MissingError, OperatorError
 
 # What a shell would act on, if it ever read the prompt.
@@ -105,7 +105,7 @@ def fleet_of(*health: tuple[str, str], **more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def scripted(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(ask, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(run_command, "POLL_SECONDS", 0.01)
 
     def make(script: dict[str, Any]) -> Any:
         aws = answers()

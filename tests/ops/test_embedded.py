@@ -41,7 +41,7 @@ def asked(fleet: Deployed, since: int) -> list[str]:
 # --- status ----------------------------------------------------------------------------------------------------
 
 
-def test_status_of_a_healthy_fleet_is_all_right_in_at_most_twelve_reads(live: Deployed, fleetctl: Fleetctl) -> None:
+def test_status_of_a_healthy_fleet_is_all_right_in_at_most_thirteen_reads(live: Deployed, fleetctl: Fleetctl) -> None:
     before = len(live.aws.requests())
     done = fleetctl("status", "--json")
     assert done.exit_code == 0, done.output
@@ -51,7 +51,7 @@ def test_status_of_a_healthy_fleet_is_all_right_in_at_most_twelve_reads(live: De
     assert (box["purchase"], box["pool"], box["health"], box["usd_per_hour"]) == ("spot", "g6.xlarge", "healthy", 0.34)
     assert (found["usd_per_day"], found["usd_per_day_on_demand"]) == (8.16, 19.32)
     calls = asked(live, before)
-    assert 0 < len(calls) <= 12, calls
+    assert 0 < len(calls) <= 13, calls
     assert all(call.split(":")[1].startswith(READS) for call in calls), calls
 
 
@@ -225,6 +225,33 @@ def test_ask_puts_the_prompt_to_the_fleets_own_document(live: Deployed, fleetctl
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert (found["model"], found["text"]) == ("house-model:31b-q4", "(an echo, no model runs here) it's $(me)")
+
+
+def test_lane_shows_the_line_of_every_box_and_drop_ends_one_request(live: Deployed, fleetctl: Fleetctl) -> None:
+    before = len(live.aws.requests())
+    done = fleetctl("lane")
+    assert done.exit_code == 0, done.output
+    assert "1 in line, 9 s for who comes now" in done.output
+    assert "no-lane-runs-here" in done.output
+    ((line,),) = (each["line"] for each in json.loads(fleetctl("lane", "--json").stdout))
+    assert (line["caller"], line["kind"], line["expected"]) == ("anybody", "interactive", 9.4)
+    assert fleetctl("lane", "drop", line["id"], input="n\n").exit_code == 2
+    assert "has ended on i-" in fleetctl("lane", "drop", line["id"], "--yes").output
+    gone = fleetctl("lane", "drop", "another-one", "--yes")
+    assert (gone.exit_code, "no box has another-one in line" in gone.output) == (2, True)
+    assert {call for call in asked(live, before) if not call.split(":")[1].startswith(READS)} == {"ssm:SendCommand"}
+
+
+def test_status_tells_the_line_that_a_box_told_in_the_last_minutes(live: Deployed, fleetctl: Fleetctl) -> None:
+    assert json.loads(fleetctl("status", "--json").stdout)["line"] == ""
+    cloudwatch, now = live.aws.client("cloudwatch"), datetime.now(UTC)
+    told = ((names.METRIC_LANE_DEPTH, (9, 3)), (names.METRIC_LANE_EXPECTED_WAIT_SECONDS, (99.0, 28.2)))
+    for name, values in told:
+        for ago, value in zip((150, 70), values, strict=True):
+            metric = {"MetricName": name, "Dimensions": [{"Name": "Fleet", "Value": "llm"}], "Value": value}
+            metric |= {"Timestamp": now - timedelta(seconds=ago)}
+            cloudwatch.put_metric_data(Namespace=names.METRIC_NAMESPACE, MetricData=[metric])
+    assert "3 in it, 28 s for who comes now" in fleetctl("status").stdout
 
 
 def test_pin_ami_pins_the_image_that_the_parameter_names(live: Deployed, tmp_path: Path) -> None:

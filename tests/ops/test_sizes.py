@@ -10,7 +10,7 @@ from rich.console import Console
 from fleet.ops import checks_account as account
 from fleet.ops import render
 from fleet.ops.checks import Ground, Level
-from fleet.ops.observe import View
+from fleet.ops.observe import Told, View
 from fleet.ops.status import judge
 from fleet.settings import Capacity, Settings
 from lambdas.watchdog.cloud import Alarm, Box, Group, Instance
@@ -74,7 +74,7 @@ def seen(settings: Settings, size: int, *, on_demand: int, lost: int) -> tuple[V
     health = {box.id: "unhealthy" if n < lost else "healthy" for n, box in enumerate(boxes)}
     world = World(lever=str(lever), alarm=Alarm("OK", NOW), group=group, instances=instances, health=health)
     state = State(Mode.FAILOVER, part=lever % 100, failovers=(NOW,), parts=((NOW, lever),))
-    return View(world, state, "", (), True, {}, None), sized
+    return View(world, state, "", (), True, {}, Told()), sized
 
 
 @pytest.mark.parametrize(("size", "on_demand"), [(2, 1), (4, 2), (20, 5)])

@@ -1,9 +1,9 @@
 """How callers reach a box, and an operator too."""
 
-from fleet import ask_document, names
+from fleet import ask_document, lane_documents, names
 from fleet.settings import Settings
 from tests.infra.checks.shared import attributes, check, subnets, without
-from tests.infra.templates import Templates, properties
+from tests.infra.templates import Templates, properties, resources
 
 
 @check
@@ -54,11 +54,19 @@ def endpoint_is_an_output(t: Templates, s: Settings) -> None:
 
 
 @check
-def ask_document_holds_one_prompt_and_no_shell(t: Templates, s: Settings) -> None:
-    assert without(properties(t["group"], "AWS::SSM::Document"), "Tags") == {
-        "Name": names.ask_document(s.fleet_name),
-        "DocumentType": "Command",
-        "TargetType": "/AWS::EC2::Instance",
-        "UpdateMethod": "NewVersion",
-        "Content": ask_document.document(),
+def documents_take_one_prompt_one_id_or_nothing_and_no_shell(t: Templates, s: Settings) -> None:
+    found = {each["Properties"]["Name"]: each["Properties"] for each in resources(t["group"], "AWS::SSM::Document")}
+    content = {
+        names.ask_document(s.fleet_name): ask_document.document(),
+        names.lane_document(s.fleet_name): lane_documents.show(),
+        names.lane_drop_document(s.fleet_name): lane_documents.drop(),
     }
+    assert found.keys() == content.keys()
+    for name, document in found.items():
+        assert without(document, "Tags") == {
+            "Name": name,
+            "DocumentType": "Command",
+            "TargetType": "/AWS::EC2::Instance",
+            "UpdateMethod": "NewVersion",
+            "Content": content[name],
+        }

@@ -58,7 +58,7 @@ def every_alarm_names_its_page_and_mails_both_ways(t: Templates, s: Settings) ->
 
 
 @check
-def dashboard_shows_health_mode_lever_boots_failed_launches_and_reclaims(t: Templates, s: Settings) -> None:
+def dashboard_shows_health_mode_lever_boots_failed_launches_reclaims_and_the_line(t: Templates, s: Settings) -> None:
     dashboard = properties(t["group"], "AWS::CloudWatch::Dashboard")
     assert dashboard["DashboardName"] == s.fleet_name
     widgets = json.loads(dashboard["DashboardBody"])["widgets"]
@@ -71,6 +71,11 @@ def dashboard_shows_health_mode_lever_boots_failed_launches_and_reclaims(t: Temp
         names.METRIC_LAUNCHES_FAILED,
         names.METRIC_INTERRUPTIONS,
         names.METRIC_REBALANCE_RECOMMENDATIONS,
+        names.METRIC_LANE_DEPTH,
+        names.METRIC_LANE_EXPECTED_WAIT_SECONDS,
+        names.METRIC_LANE_WAIT_SECONDS,
+        names.METRIC_LANE_REFUSALS,
+        names.METRIC_LANE_WASTED_TOKENS,
     )
     assert all(f'"{name}"' in shown or f'\\"{name}\\"' in shown for name in metrics)
-    assert len(widgets) == 5
+    assert len(widgets) == 8

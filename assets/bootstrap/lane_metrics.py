@@ -1,0 +1,80 @@
+"""Tells CloudWatch of the lane: depth, waits, estimate, refusals and wasted tokens, from its own list, every minute."""
+
+import json
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Optional
+
+import names
+import telemetry
+from config import Box
+from log import say
+
+EVERY_SECONDS = 60.0  # a metric has a resolution of a minute
+LEAVING_SECONDS = 10.0  # the last word must get out before the box does
+LOOK_SECONDS = 2.0
+LINE = f"http://127.0.0.1:{names.LANE_ADMIN_PORT}/line"
+FRESH = {"pid": 0, "refusals": {}, "wasted_tokens": 0, "waits": {"count": 0, "seconds": 0.0}}
+Line = Mapping[str, Any]
+
+
+def data(box: Box, line: Line, before: Optional[Line]) -> list[dict[str, Any]]:
+    """What the lane says now, in CloudWatch's shape. Its counts are those since `before`, or since it was started."""
+    was: Line = before if before and before["pid"] == line["pid"] else FRESH
+    found = [
+        telemetry.metric(box, names.METRIC_LANE_DEPTH, len(line["line"]), "Count"),
+        telemetry.metric(box, names.METRIC_LANE_EXPECTED_WAIT_SECONDS, line["expected_wait_seconds"]),
+    ]
+    began = line["waits"]["count"] - was["waits"]["count"]
+    if began:
+        mean = (line["waits"]["seconds"] - was["waits"]["seconds"]) / began
+        found.append(telemetry.metric(box, names.METRIC_LANE_WAIT_SECONDS, mean))
+    for reason, count in line["refusals"].items():
+        refused = count - was["refusals"].get(reason, 0)
+        if refused:
+            found.append(telemetry.metric(box, names.METRIC_LANE_REFUSALS, refused, "Count", reason=reason))
+    wasted = line["wasted_tokens"] - was["wasted_tokens"]
+    if wasted:
+        found.append(telemetry.metric(box, names.METRIC_LANE_WASTED_TOKENS, wasted, "Count"))
+    return found
+
+
+def look(url: str = LINE) -> Optional[Line]:
+    """What the lane says; None where it does not answer."""
+    try:
+        with urllib.request.urlopen(url, timeout=LOOK_SECONDS) as response:  # noqa: S310  loopback
+            said: Line = json.load(response)
+            return said
+    except (OSError, ValueError):  # urllib's own errors are OSErrors
+        return None
+
+
+class Teller:
+    """What was told last, and when."""
+
+    def __init__(self, box: Box, put: Callable[[Sequence[dict[str, Any]]], None]) -> None:
+        self._box, self._put = box, put
+        self._before: Optional[Line] = None
+        self._told_at = float("-inf")
+        self._answers = False
+
+    def step(self, now: float, *, leaving: bool, line: Callable[[], Optional[Line]] = look) -> None:
+        """Tell, once it is time; `now` on the monotonic clock."""
+        if now - self._told_at < (LEAVING_SECONDS if leaving else EVERY_SECONDS):
+            return
+        self._told_at, found = now, line()
+        if (found is not None) is not self._answers:
+            self._answers = found is not None
+            say("LANE answers" if self._answers else "LANE does not answer any more")
+        if found is not None:
+            self._put(data(self._box, found, self._before))
+            self._before = found
+
+
+def keep(box: Box, put: Callable[[Sequence[dict[str, Any]]], None], leaving: Callable[[], bool]) -> None:
+    """Tell for the whole life of the box."""
+    teller = Teller(box, put)
+    while True:
+        teller.step(time.monotonic(), leaving=leaving())
+        time.sleep(LEAVING_SECONDS)

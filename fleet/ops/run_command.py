@@ -1,0 +1,62 @@
+"""Runs one of the fleet's own documents on boxes, through Run Command, and hands back what each printed."""
+
+import time
+from typing import Any
+
+from fleet import names
+from fleet.ops.aws import Aws
+from fleet.ops.errors import MissingError, OperatorError
+from fleet.ops.observe import target_health
+
+POLL_SECONDS = 1.0
+
+
+def serving_boxes(aws: Aws, fleet: str, verb: str) -> list[str]:
+    """Those that the balancer calls healthy, at least one."""
+    serving = sorted(box for box, state in target_health(aws, fleet).items() if state == "healthy")
+    if not serving:
+        raise OperatorError(
+            f"{verb}: no box of {fleet} serves now", "run `fleetctl status`: a boot takes 4 to 6 min, a drought longer"
+        )
+    return serving
+
+
+def send(aws: Aws, verb: str, document: str, boxes: list[str], parameters: dict[str, str]) -> str:
+    """Start it; the command's id."""
+    given = {name: [value] for name, value in parameters.items()}
+    sent = aws.call(
+        "ssm",
+        "SendCommand",
+        InstanceIds=boxes,
+        DocumentName=document,
+        Comment=f"fleetctl {verb}",
+        **({"Parameters": given} if given else {}),
+    )
+    return str(sent["Command"]["CommandId"])
+
+
+def output(aws: Aws, fleet: str, verb: str, command: str, box: str, *, wait_seconds: float, late: str) -> str:
+    """What it printed on that box; OperatorError where it failed, or where it has not ended by then (`late`: why)."""
+    deadline = time.monotonic() + wait_seconds
+    while time.monotonic() < deadline:
+        result = _invocation(aws, command, box)
+        status = result["Status"] if result else "Pending"
+        if result and status == "Success":
+            return str(result["StandardOutputContent"])
+        if result and status not in ("Pending", "InProgress", "Delayed"):
+            reason = result.get("StandardErrorContent", "").strip().splitlines()
+            raise OperatorError(
+                f"{verb}: the command on {box} ended as {status}: {reason[-1] if reason else 'no output'}",
+                f"read the box's log group {names.box_log_group(fleet)}, or open a session on the box",
+            )
+        time.sleep(POLL_SECONDS)
+    raise OperatorError(f"{verb}: {box} has not answered within {wait_seconds:.0f} s", late)
+
+
+def _invocation(aws: Aws, command: str, box: str) -> dict[str, Any] | None:
+    """The command's state on the box; None in the first moments, when AWS does not know it yet."""
+    try:
+        found: dict[str, Any] = aws.call("ssm", "GetCommandInvocation", CommandId=command, InstanceId=box)
+        return found
+    except MissingError:
+        return None
