@@ -44,6 +44,7 @@ class Admin:
                 "slices": {None: "not proved yet", True: "exact", False: "none"}[lane.exact],
                 "wasted_tokens": lane.metrics.wasted,
                 "waits": {"count": lane.metrics.wait.count, "seconds": round(lane.metrics.wait.total, 3)},
+                "counts": dict(lane.line.counts),
                 "refusals": {why: lane.line.counts[why] for why in REFUSALS},
                 "pid": os.getpid(),  # another one: every count began anew
                 "line": lane.listed(),
