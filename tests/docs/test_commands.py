@@ -36,6 +36,7 @@ RUN_ELSEWHERE = {
     "review": "tests/ops/test_deploys.py",
     "key": "tests/ops/test_gateway_verbs.py",
     "requests": "tests/ops/test_gateway_verbs.py",
+    "lane": "tests/ops/test_embedded.py",
 }
 # make verbs that another test carries out, beside those of the README's walk (tests/e2e/test_cdk_cli.py types them).
 MADE_ELSEWHERE = {
