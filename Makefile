@@ -149,6 +149,9 @@ bench-gateway: $(DEV) ## what the gateway adds to a direct call, beside LiteLLM'
 bench-lane: $(DEV) ## the lane: added latency, memory, estimates, 10^5 steps, 200 notices, slices on a real engine (10 min)
 	@python -m tests.lane.bench
 
+chaos: $(DEV) ## notices, a dry market, cut clients and a ramp of load against gateway and lane as processes; 1 on a miss (10 min)
+	@python -m tests.lane.chaos $(ARGS)
+
 bench-reclaim: $(DEV) ## a box is taken under callers, at the rate that it can serve and at ten times that; counts reconcile
 	@python -m tests.gateway.bench_reclaim
 

@@ -63,6 +63,7 @@ class Line:
         busy = self._busy(entry, now)
         if busy:
             self.counts[busy.why.value] += 1
+            entry.how = busy.why.value
             return busy
         self.waiting.append(entry)
         return None
@@ -174,6 +175,7 @@ class Line:
             self.waiting.remove(entry)
         else:
             return
+        entry.how = how
         self.counts[how] += 1
 
     def _charge(self, entry: Entry, now: float) -> None:

@@ -33,6 +33,7 @@ class Entry:
     first_token: Optional[float] = None  # of this turn
     decoded: int = 0
     delivered: int = 0  # tokens that its caller has
+    how: str = ""  # it left the line; empty: it is here
 
     def __post_init__(self) -> None:
         self.queued = self.queued or self.arrived

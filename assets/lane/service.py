@@ -1,6 +1,7 @@
 """The service: routes, the way into the line and out of it. `python -m lane` runs it."""
 
 import asyncio
+import json
 import logging
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -144,6 +145,7 @@ class Lane:
         )
         busy = self.line.arrive(entry, now)
         if busy:
+            self._log(entry, now)
             return self._delivery.busy(request.path, busy)
         turn = Turn(
             entry,
@@ -178,6 +180,12 @@ class Lane:
         if turn.ended and entry.first_token is not None:
             self.metrics.aborted += 1
         del self._turns[entry.id]
+        self._log(entry, self._clock())
+
+    def _log(self, entry: Entry, now: float) -> None:
+        """One line for each time that a request came: what a caller, a gateway's ledger and the lane must agree on."""
+        told = {"id": entry.id, "class": entry.kind, "how": entry.how, "seconds": round(now - entry.arrived, 2)}
+        LOG.info("REQUEST %s", json.dumps({**told, "tokens": entry.decoded, "delivered": entry.delivered}))
 
     def _id(self, headers: Mapping[str, str]) -> str:
         said = headers.get(lane_headers.REQUEST, "") if self._config.gateway else ""

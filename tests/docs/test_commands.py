@@ -61,6 +61,7 @@ NOT_MADE = {
     "bench-drills": "a measure",
     "bench-gateway": "a measure",
     "bench-lane": "a measure",
+    "chaos": "a measure of ten minutes",
     "bench-policy": "a measure of an hour",
     "bench-receipts": "a measure",
     "bench-reclaim": "a measure",

@@ -15,12 +15,14 @@ READY_SECONDS = 60
 
 
 @contextmanager
-def server(folder: Path, slots: int = 1) -> Iterator[str]:
-    """Its URL, once it serves."""
+def server(folder: Path, slots: int = 1, context: int = CONTEXT) -> Iterator[str]:
+    """Its URL, once it serves. `context`: of all slots together."""
     port = free_port()
     command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.lane.llama", str(folder), str(port)]
     with (folder / "log").open("wb") as log:
-        child = subprocess.Popen([*command, str(slots)], stdout=log, stderr=log, cwd=Path(__file__).parents[2])
+        child = subprocess.Popen(
+            [*command, str(slots), str(context)], stdout=log, stderr=log, cwd=Path(__file__).parents[2]
+        )
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + READY_SECONDS
     try:
         while True:
@@ -37,17 +39,17 @@ def server(folder: Path, slots: int = 1) -> Iterator[str]:
         child.wait()
 
 
-def main(folder: Path, port: int, slots: int) -> None:
+def main(folder: Path, port: int, slots: int, context: int) -> None:
     """Serve until killed."""
     import xllamacpp
 
     from tests.box import tiny_model
 
-    tiny_model.write(folder / "model.gguf", seed=3, lively=True, context=CONTEXT)
+    tiny_model.write(folder / "model.gguf", seed=3, lively=True, context=context)
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel, params.warmup = (
         str(folder / "model.gguf"),
-        CONTEXT,
+        context,
         slots,
         False,
     )
@@ -59,4 +61,4 @@ def main(folder: Path, port: int, slots: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), *map(int, sys.argv[2:]))
