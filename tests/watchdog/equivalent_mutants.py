@@ -64,5 +64,15 @@ EQUIVALENT: dict[str, str] = {
     "  ->  state.mode is Mode.ARMED and signal.wake in CHURN and (not world.lit)": (
         "those wakes have an armed fleet's guards read"
     ),
+    "turns.learn: seen.drought_at is None and signal.refused and signal.began and _after(state, signal.began)  ->  "
+    "seen.drought_at is None and signal.refused and _after(state, signal.began)": (
+        TYPE_CHECKER + "a launch that failed was begun"
+    ),
+    "shares.part: 0 < boxes < above_base(settings)  ->  0 <= boxes < above_base(settings)": SAME + "no box is lever 0",
+    "shares.part: 0  ->  -1": SAME + "no box is lever 0",
+    "daily.replaced: 60  ->  61": SAME + "530 s are eight minutes of that length as well",
+    "daily.replaced: 60  ->  59": SAME + "530 s are eight minutes of that length as well",
+    "act._settle: replace(state, unfinished=None) if state.unfinished else state  ->  "
+    "replace(state, unfinished=None)": SAME + "None is replaced by None",
     "suspension: 0  ->  -1": "the first wait is over when the suspension is seen, either way",
 }
