@@ -9,6 +9,7 @@ Spread = tuple[float, float, float]  # low, high, mode: drawn from a triangle
 
 # 27 warm boots, each stage after the other.
 LAUNCH_TO_KERNEL: Spread = (15, 90, 15)
+LAUNCH_TO_KERNEL_SECONDS = 30  # what is assumed where only the launch is known
 KERNEL_TO_SERVING: Spread = (229, 355, 232)  # a median of 267
 COLD_KERNEL_TO_SERVING = 941.0
 MEDIANS = {"user data": 27.0, "telemetry": 40.0, "engine": 11.0, "restore": 101.0, "warm": 97.0}

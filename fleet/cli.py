@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from fleet.errors import USER_ERROR_EXIT_CODE, UserError
+from fleet.errors import EXIT_OURS, EXIT_USER, UserError
 from fleet.ops.context import Operator
-from fleet.ops.errors import EXIT_OURS, OperatorError
+from fleet.ops.errors import OperatorError
 from fleet.outsiders import printable
 from fleet.terminal import say, take_every_letter
 
@@ -82,7 +82,7 @@ class FleetGroup(click.Group):
             raise
         except click.Abort:  # only questions abort, and they stand before whatever they ask about
             click.echo("fleetctl: nothing was done", err=True)
-            context.exit(USER_ERROR_EXIT_CODE)
+            context.exit(EXIT_USER)
         except Exception as error:  # the last line of defence: nobody is shown a traceback unasked
             if os.environ.get("FLEETCTL_TRACEBACK"):
                 raise
@@ -110,7 +110,7 @@ def _message(error: Exception) -> str:
 
 def _code(error: Exception) -> int:
     if isinstance(error, UserError):
-        return USER_ERROR_EXIT_CODE
+        return EXIT_USER
     return error.code if isinstance(error, OperatorError) else EXIT_OURS
 
 

@@ -14,7 +14,9 @@ from typing import NoReturn
 
 from fleet.outsiders import printable
 
-USER_ERROR_EXIT_CODE = 2
+EXIT_OURS = 1  # an error of ours, or of AWS
+EXIT_USER = 2  # bad input: usage, settings, credentials, permissions
+EXIT_ATTENTION = 3  # answered, and something needs a human
 
 
 class UserError(Exception):
@@ -24,4 +26,4 @@ class UserError(Exception):
 def exit_with(error: UserError) -> NoReturn:
     """Print the message to stderr and leave with the user's exit code."""
     print(printable(str(error)), file=sys.stderr)  # noqa: T201  the program's own last word
-    sys.exit(USER_ERROR_EXIT_CODE)
+    sys.exit(EXIT_USER)

@@ -10,6 +10,31 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO, Any
 
+# Every kind with all of its fields, as docs/event-log.md explains them.
+FIELDS: dict[str, tuple[str, ...]] = {
+    "start": ("name", "desired"),
+    "end": ("name", "desired"),
+    "box.launched": ("box", "purchase", "pool", "usd_per_hour"),
+    "box.serving": ("box",),
+    "box.in_service": ("box",),
+    "box.unserving": ("box", "why"),
+    "box.ended": ("box", "why"),
+    "boot.stage": ("box", "stage", "start", "end", "outcome"),
+    "launch.failed": ("purchase", "pool", "why", "box"),
+    "notice": ("box",),
+    "rebalance": ("box",),
+    "market": ("pool", "sells", "purchase"),
+    "alarm": ("state",),
+    "lever": ("percentage",),
+    "mode": ("mode",),
+    "decision": (
+        *("signal", "world", "action", "reason", "detail", "also", "outcome", "mode", "rearming", "streak"),
+        *("owed_mails", "lever"),
+    ),
+    "deploy": ("template_version", "lever"),
+    "mail": ("subject", "body"),
+}
+
 
 @dataclass(frozen=True)
 class Event:

@@ -67,6 +67,17 @@ def box_log_group(fleet: str) -> str:
     return f"/{fleet}/box"
 
 
+STREAM_BOOT = "boot"  # what a box sends when its boot has ended
+STREAM_LIVE = "live"  # what CloudWatch's agent sends while it runs
+STREAM_LEAVING = "leaving"
+LINE_BOOTSTAGE = "BOOTSTAGE"  # a line of the box's log that tells one stage of a boot
+
+
+def box_log_stream(box: str, of: str) -> str:
+    """Log stream of one box: each has its whole log so far."""
+    return f"{box}/{of}"
+
+
 def ask_document(fleet: str) -> str:
     """SSM document that puts one prompt to a box (`fleetctl ask`)."""
     return f"{fleet}-ask"
@@ -123,6 +134,21 @@ def released(key: str) -> str:
 
 
 DLAMI_PARAMETER = "/aws/service/deeplearning/ami/x86_64/base-oss-nvidia-driver-gpu-amazon-linux-2023/latest/ami-id"
+
+NOTICE_SECONDS = 120  # AWS: from a spot interruption notice to the end of the instance
+
+# Of the group while a deploy, a planned roll or the group itself replaces boxes: launch first.
+MIN_HEALTHY_PERCENT, MAX_HEALTHY_PERCENT = 100, 200
+
+# vCPU quotas of EC2: "All G and VT Spot Instance Requests", "Running On-Demand G and VT instances".
+QUOTA_SPOT, QUOTA_ON_DEMAND = "L-3819A6DF", "L-DB2E81BA"
+
+# Service-linked roles, and the service that creates each.
+LINKED_ROLES = {
+    "AWSServiceRoleForAutoScaling": "autoscaling.amazonaws.com",
+    "AWSServiceRoleForEC2Spot": "spot.amazonaws.com",
+    "AWSServiceRoleForElasticLoadBalancing": "elasticloadbalancing.amazonaws.com",
+}
 
 LAUNCH_HOOK = "hold-until-serving"
 TERMINATION_HOOK = "drain"

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from fleet.embedded.standing import standing
-from fleet.ops.context import EXIT_ATTENTION
+from fleet.errors import EXIT_ATTENTION
 
 RUNS = 7
 BUDGET_SECONDS = {"status": 2.0, "preflight": 15.0}

@@ -33,7 +33,6 @@ WARM_UP_SECONDS = 60  # unset, it would fall back to the grace above
 HEALTH_INTERVAL_SECONDS = 10
 HEALTH_PROBES = 2  # the least that a network balancer takes
 # Launch-first, always: never below what should serve, room for a successor of every box.
-MIN_HEALTHY_PERCENT, MAX_HEALTHY_PERCENT = 100, 200
 
 
 class GroupStack(Room):
@@ -243,7 +242,7 @@ class GroupStack(Room):
                 ),
             ],
             instance_maintenance_policy=cfn.InstanceMaintenancePolicyProperty(
-                min_healthy_percentage=MIN_HEALTHY_PERCENT, max_healthy_percentage=MAX_HEALTHY_PERCENT
+                min_healthy_percentage=names.MIN_HEALTHY_PERCENT, max_healthy_percentage=names.MAX_HEALTHY_PERCENT
             ),
             default_instance_warmup=WARM_UP_SECONDS,
             health_check_type="ELB",
@@ -257,8 +256,8 @@ class GroupStack(Room):
             auto_scaling_instance_refresh=cdk.CfnAutoScalingInstanceRefresh(  # aws-behaviours: native-refresh
                 strategy="Rolling",
                 preferences=cdk.CfnAutoScalingInstanceRefreshPreferences(
-                    min_healthy_percentage=MIN_HEALTHY_PERCENT,
-                    max_healthy_percentage=MAX_HEALTHY_PERCENT,
+                    min_healthy_percentage=names.MIN_HEALTHY_PERCENT,
+                    max_healthy_percentage=names.MAX_HEALTHY_PERCENT,
                     instance_warmup=WARM_UP_SECONDS,
                     # A deploy replaces boxes of an older template; a lever that moved since the last one is no reason.
                     skip_matching=True,  # aws-behaviours: skip-matching-compares

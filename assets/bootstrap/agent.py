@@ -87,7 +87,7 @@ class Agent:
         self._noticed.set()
         paths.mark(paths.NOTICE, notice.action)
         say(f"NOTICE {notice.action} in {notice.seconds_left:.0f} s")
-        age = notices.NOTICE_SECONDS - notice.seconds_left
+        age = names.NOTICE_SECONDS - notice.seconds_left
         metrics = drain(self._box, self._aws, f"interruption notice ({notice.action})", notice.seconds_left, age)
         leave.request("interruption notice")
         return telemetry.put(self._aws, metrics)

@@ -194,7 +194,7 @@ class Boot:
         finally:
             telemetry.report(self._runs, until="complete")
             telemetry.put(self._aws, self._fresh_metrics())
-        telemetry.ship(self._aws, f"{self._who.instance_id}/boot")
+        telemetry.ship(self._aws, names.box_log_stream(self._who.instance_id, names.STREAM_BOOT))
 
     def _ended(self, run: graph.Run) -> None:
         say(telemetry.bootstage(run))

@@ -21,7 +21,6 @@ from aws import HOOK_SECONDS, Aws, AwsError
 from config import Box
 from imds import Imds, ImdsError, identity
 from log import say
-from notices import NOTICE_SECONDS
 
 UNIT = "fleet-leave.service"
 TERMINATE_SECONDS = 60.0
@@ -70,7 +69,7 @@ def leave(box: Box) -> None:
         say(f"not terminated through the group: {error}")
         if serving:
             _let_streams_end(box)
-    _tell(box, aws, f"{instance_id}/leaving")
+    _tell(box, aws, names.box_log_stream(instance_id, names.STREAM_LEAVING))
     return None if terminated else _power_off()
 
 
@@ -93,7 +92,7 @@ def _tag_failed(aws: Aws) -> None:
 
 def _let_streams_end(box: Box) -> None:
     """New callers are refused already. A notice that comes meanwhile leaves no less time than this."""
-    seconds = min(box.drain_budget_seconds, NOTICE_SECONDS - box.safety_margin_seconds)
+    seconds = min(box.drain_budget_seconds, names.NOTICE_SECONDS - box.safety_margin_seconds)
     say(f"before leaving: {ending.wait(box, time.monotonic() + seconds)}")
     _shut(box, gate.CLOSED)
 

@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Optional
 
+import names
 from imds import parsed
 
 INTERRUPTION = "meta-data/spot/instance-action"
@@ -16,7 +17,6 @@ TERMINATED = "Terminated"  # the group wants this box to end: its termination ho
 SCHEDULED = "meta-data/events/maintenance/scheduled"  # aws-behaviours: scheduled-in-metadata
 ENDS_A_BOX = ("instance-stop", "instance-retirement", "instance-reboot", "system-reboot")  # a reboot empties its store
 
-NOTICE_SECONDS = 120.0  # AWS: two minutes
 STEP_SECONDS = 1.0  # by which both clocks may differ between two polls
 DATE_SECONDS = 5.0  # the header has whole seconds, and an answer may take one
 
@@ -44,12 +44,12 @@ def interruption(
         action = str(raw["action"])
     except (ValueError, KeyError, TypeError):
         return None
-    least = 0.0 if since_clear_seconds is None else max(0.0, NOTICE_SECONDS - since_clear_seconds)
+    least = 0.0 if since_clear_seconds is None else max(0.0, names.NOTICE_SECONDS - since_clear_seconds)
     try:
         left = (datetime.strptime(raw["time"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc) - now).total_seconds()
     except (ValueError, KeyError, TypeError):
         return Interruption(action, least)
-    return Interruption(action, left if clock_holds and 0.0 <= left <= NOTICE_SECONDS else least)
+    return Interruption(action, left if clock_holds and 0.0 <= left <= names.NOTICE_SECONDS else least)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def bootstage(run: graph.Run) -> str:
     if run.detail.get("bytes"):
         fields["mb_per_s"] = f"{run.detail['bytes'] / 1e6 / max(run.seconds, 1e-3):.1f}"
     why = fields.pop("why", None)
-    line = "BOOTSTAGE " + " ".join(f"{key}={value}" for key, value in fields.items())
+    line = f"{names.LINE_BOOTSTAGE} " + " ".join(f"{key}={value}" for key, value in fields.items())
     return f"{line} why={json.dumps(why)}" if why else line
 
 
@@ -106,7 +106,7 @@ def agent_config(box: Box) -> dict[str, Any]:
     log_file = {
         "file_path": str(paths.LOG),
         "log_group_name": names.box_log_group(box.fleet),
-        "log_stream_name": "{instance_id}/live",
+        "log_stream_name": names.box_log_stream("{instance_id}", names.STREAM_LIVE),
     }
     return {
         "metrics": {

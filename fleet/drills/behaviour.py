@@ -5,7 +5,7 @@ Ranges `(low, high)` in seconds are drawn uniformly from a seeded stream of thei
 
 from dataclasses import dataclass, field
 
-from fleet import boot_length
+from fleet import boot_length, names
 
 Range = tuple[float, float]
 
@@ -88,7 +88,7 @@ class Behaviour:
     flip_attempt: Range = (6, 9)  # measured: a lever flip makes the group try again at once
     rebalance_attempt: Range = (10, 15)  # a replacement launched 15 s after the notice of 21 July
 
-    notice_seconds: float = 120
+    notice_seconds: float = names.NOTICE_SECONDS
     agent_poll: Range = (1, 5)  # the drain agent hears the notice and shuts the gate
     gone_without_rebalancing: Range = (30, 120)  # without capacity rebalancing nothing holds a noticed box
     capacity_rebalancing: bool = True

@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fleet import names
 from fleet.drills import reading
 from fleet.drills.market import PLENTY, ZONE, Market, MarketPool, Purchase, Step, merged, pool, with_notice
 from fleet.drills.reading import LONGEST_SECONDS
-from fleet.drills.synthetic import NOTICE_SECONDS, START
+from fleet.drills.synthetic import START
 from fleet.errors import UserError
 
 Changes = list[tuple[float, int]]
@@ -45,7 +46,7 @@ def _hours(seconds: float) -> str:
 
 
 def _sold(label: str, changes: Changes) -> Iterator[Step]:
-    return (Step(at, label, supply) for at, supply in with_notice(iter(changes), NOTICE_SECONDS))
+    return (Step(at, label, supply) for at, supply in with_notice(iter(changes), names.NOTICE_SECONDS))
 
 
 def _type_in(label: str) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet import receipts
+from fleet import boot_length, receipts
 from fleet.drills import reading
 from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events, Scores
 from fleet.drills.market import PLENTY, ZONE, Market, MarketPool, Step, pool
@@ -18,7 +18,6 @@ from fleet.settings import Watchdog
 FOLDER = Path(__file__).parent / "histories"
 
 # Plain choices where a history is silent. All lags exact, so that a replay has no luck in it.
-LAUNCH_TO_KERNEL_SECONDS = 30  # 15 to 90 measured
 KERNEL_TO_SERVING_SECONDS = 267  # the median of 27
 ALARM_LAG_SECONDS = 330  # OK was told 6 min after the target was healthy
 LEAD_SECONDS = 40 * 60  # before the first thing that happens
@@ -234,7 +233,7 @@ class _Reader:
         if any(at is None for at, _ in alarm):
             self._say("alarm back to OK: told 6 min after the target was healthy, as where it was recorded")
         self._say(f"scores: {len(scores)} readings as recorded, drawn where a policy reads at other times")
-        kernel = float(LAUNCH_TO_KERNEL_SECONDS)
+        kernel = float(boot_length.LAUNCH_TO_KERNEL_SECONDS)
         return Behaviour(
             boots=Boots(
                 launch_to_kernel=(kernel, kernel, kernel),

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from random import Random
 from statistics import NormalDist
 
+from fleet import names
 from fleet.drills.market import PLENTY, Market, Step, merged, pool, with_notice
 from fleet.drills.spells import GAP_SECONDS
-from fleet.drills.synthetic import DAY_SECONDS, NOTICE_SECONDS, START, statistics
+from fleet.drills.synthetic import DAY_SECONDS, START, statistics
 
 MIN_READINGS = 3  # the published history has no spell below three readings
 
@@ -47,7 +48,7 @@ def market(region: str, seed: int, *, days: float = 45) -> Market:
 
 def _pool(region: str, zone: str, seed: int, end: float) -> Iterator[Step]:
     changes = ((at, PLENTY if up else 0) for at, up in _changes(region, zone, seed, end))
-    return (Step(at, zone, sold) for at, sold in with_notice(changes, NOTICE_SECONDS))
+    return (Step(at, zone, sold) for at, sold in with_notice(changes, names.NOTICE_SECONDS))
 
 
 def _changes(region: str, zone: str, seed: int, end: float) -> Iterator[tuple[float, bool]]:

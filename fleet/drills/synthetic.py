@@ -12,13 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from fleet import names
 from fleet.drills.market import PLENTY, Market, Step, merged, pool, with_notice
 from fleet.drills.spells import GAP_SECONDS, Renewal, from_quantiles
 from fleet.errors import UserError
 
 FOLDER = Path(__file__).parent / "markets"
 START = 1_782_864_000.0  # 2026-07-01T00:00Z; files and made-up markets have no date of their own
-NOTICE_SECONDS = 120
 DAY_SECONDS = 86400.0
 
 
@@ -46,7 +46,7 @@ def _pool(region: Region, zone: str, seed: int, end: float, supply: int) -> Iter
     common = region.common.changes(_stream(seed, region.name, "common"), START, end)
     own = region.zones[zone].changes(_stream(seed, region.name, zone), START, end)
     changes = ((at, supply if up else 0) for at, up in both(common, own))
-    return (Step(at, zone, sold) for at, sold in with_notice(changes, NOTICE_SECONDS))
+    return (Step(at, zone, sold) for at, sold in with_notice(changes, names.NOTICE_SECONDS))
 
 
 def both(one: Iterator[tuple[float, bool]], other: Iterator[tuple[float, bool]]) -> Iterator[tuple[float, bool]]:

@@ -4,13 +4,14 @@ from typing import Any
 
 from moto.ec2.models import ec2_backends
 
+from fleet import names
 from fleet.embedded import ACCOUNT, control
 from fleet.embedded.calls import Call
 from fleet.embedded.missing import ApiError, operation
 
 _score = {"value": 3}
 # Quota codes of G and VT instances, vCPUs: two xlarge boxes each.
-_quotas = {"L-3819A6DF": 8.0, "L-DB2E81BA": 8.0}
+_quotas = {names.QUOTA_SPOT: 8.0, names.QUOTA_ON_DEMAND: 8.0}
 
 
 @operation("ec2", "GetSpotPlacementScores")

@@ -27,7 +27,6 @@ from fleet.embedded.cloudformation import IMAGE
 from fleet.embedded.denials import role_statements
 from fleet.embedded.missing import ApiError, operation
 from fleet.embedded.patching import extend
-from fleet.ops.checks_account import LINKED_ROLES
 from fleet.pools import POOLS
 
 BOX_FILE = "/etc/fleet/box.json"
@@ -196,7 +195,7 @@ class _Engine(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-for _role, _service in LINKED_ROLES.items():  # what an account that has run such fleets holds
+for _role, _service in names.LINKED_ROLES.items():  # what an account that has run such fleets holds
     iam_backends[ACCOUNT]["aws"].create_role(
         role_name=_role,
         assume_role_policy_document="{}",

@@ -7,19 +7,9 @@ from fleet.ops.errors import MissingError
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_NEEDED = 6  # what the CDK's default synthesizer asks for; a test compares it with the synthesized manifest
 
-QUOTA_SPOT = "L-3819A6DF"  # "All G and VT Spot Instance Requests", vCPUs
-QUOTA_ON_DEMAND = "L-DB2E81BA"  # "Running On-Demand G and VT instances", vCPUs
-
 # aws-behaviours: new-account-concurrency
 # Reserving one execution must leave this many unreserved (Lambda's own rule); new accounts may have 10 in all.
 UNRESERVED_FLOOR = 100
-
-# Service-linked roles, the service that creates each, and what fails without it.
-LINKED_ROLES = {
-    "AWSServiceRoleForAutoScaling": "autoscaling.amazonaws.com",
-    "AWSServiceRoleForEC2Spot": "spot.amazonaws.com",
-    "AWSServiceRoleForElasticLoadBalancing": "elasticloadbalancing.amazonaws.com",
-}
 
 
 def credentials(ground: Ground) -> Finding:
@@ -42,12 +32,12 @@ def bootstrap(ground: Ground) -> Finding:
 
 def spot_quota(ground: Ground) -> Finding:
     """Whether spot may run the fleet and its successors."""
-    return _quota(ground, QUOTA_SPOT, "spot")
+    return _quota(ground, names.QUOTA_SPOT, "spot")
 
 
 def on_demand_quota(ground: Ground) -> Finding:
     """Whether on-demand may; it is another quota, so both kinds can run at once while one hands over to the other."""
-    return _quota(ground, QUOTA_ON_DEMAND, "on-demand")
+    return _quota(ground, names.QUOTA_ON_DEMAND, "on-demand")
 
 
 def _quota(ground: Ground, code: str, kind: str) -> Finding:
@@ -120,7 +110,7 @@ def lambda_concurrency(ground: Ground) -> Finding:
 def linked_roles(ground: Ground) -> Finding:
     """Whether the roles that AWS's own services act through exist."""
     missing = []
-    for role, service in LINKED_ROLES.items():
+    for role, service in names.LINKED_ROLES.items():
         try:
             ground.aws.call("iam", "GetRole", RoleName=role)
         except MissingError:
@@ -130,7 +120,7 @@ def linked_roles(ground: Ground) -> Finding:
             f"aws iam create-service-linked-role --aws-service-name {service}" for _, service in missing
         )
         return warned(f"missing: {', '.join(role for role, _ in missing)}; a deploy makes them if it can", commands)
-    return passed(", ".join(LINKED_ROLES))
+    return passed(", ".join(names.LINKED_ROLES))
 
 
 def ebs_key(ground: Ground) -> Finding:

@@ -31,9 +31,6 @@ class Operator:
         return Aws(self.settings.region)
 
 
-EXIT_ATTENTION = 3  # answered, and something needs you
-
-
 def folder(command: str, out: Path) -> None:
     """Make the folder that --out names before anything is asked; UserError where that cannot be."""
     try:

@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import click
 
 from fleet import events, names
-from fleet.errors import UserError
+from fleet.errors import EXIT_ATTENTION, UserError
 from fleet.ops import history, receipt, render
 from fleet.ops.aws import Aws
-from fleet.ops.context import EXIT_ATTENTION, Operator, folder, json_option, pass_operator
+from fleet.ops.context import Operator, folder, json_option, pass_operator
 from fleet.ops.gameday import scenario
 from fleet.terminal import Terminal, say
 

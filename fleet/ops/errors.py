@@ -25,8 +25,7 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-EXIT_OURS = 1
-EXIT_USER = 2
+from fleet.errors import EXIT_OURS, EXIT_USER
 
 
 class OperatorError(Exception):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from fleet import names
+from fleet import boot_length, names
 from fleet.events import Event
 from fleet.ops import observe
 from fleet.ops.aws import Aws
@@ -22,17 +22,19 @@ from fleet.settings import Settings
 from lambdas.watchdog.mail import TEXTS
 from lambdas.watchdog.state import Kind
 
-LAUNCH_TO_KERNEL_SECONDS = 30  # what the drills assume where only the launch is known
-NOTICE_SECONDS = 120  # from an interruption notice to the instance's end, where no end was recorded
 _ACTIVITY = re.compile(r"^(Launching a new|Terminating) EC2 instance(?:: (i-[0-9a-f]+))?")
 _SEEN_BOX = re.compile(r"(?P<purchase>spot|on-demand) (?P<pool>[a-z0-9-]+\.[a-z0-9-]+)")
 _ENDED = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)")
+STREAMS = (names.STREAM_BOOT, names.STREAM_LIVE, names.STREAM_LEAVING)
 # A box writes this, so a stolen one may write anything: what is not of this form is no stage.
 _STAGE = re.compile(
-    r"[0-9]+\.[0-9]+ BOOTSTAGE stage=([a-z][a-z0-9_-]{0,39}) outcome=([a-z-]{1,20})"
+    rf"[0-9]+\.[0-9]+ {names.LINE_BOOTSTAGE}"
+    r" stage=([a-z][a-z0-9_-]{0,39}) outcome=([a-z-]{1,20})"
     r" start=([0-9]{1,7}\.[0-9]{1,3}) end=([0-9]{1,7}\.[0-9]{1,3})(?: |$)"
 )
-_BOX_STREAM = re.compile(r"(?P<box>i-[0-9a-f]{8,17})/(boot|live|leaving)")  # of one box, each with its whole log
+_BOX_STREAM = re.compile(
+    r"(?P<box>i-[0-9a-f]{8,17})/(" + "|".join(STREAMS) + ")"
+)  # of one box, each with its whole log
 STAGES_AT_MOST = 40  # of one box: a boot has 15
 LINES_AT_MOST = 50_000  # of the boxes' log: 42 days of 60 boots a day
 # Actions of the decision log by what they make of the lever; an old log may hold words that this version never writes.
@@ -144,7 +146,7 @@ def _box_log(aws: Aws, fleet: str, since: datetime) -> Iterator[dict[str, Any]]:
         "events",
         logGroupName=names.box_log_group(fleet),
         startTime=int(since.timestamp() * 1000),
-        filterPattern='"BOOTSTAGE"',
+        filterPattern=f'"{names.LINE_BOOTSTAGE}"',
     )
 
 
@@ -198,7 +200,7 @@ def lives(sources: Sources, settings: Settings) -> dict[str, Life]:
         life(stage.box).stages.append(stage)
     for known in found.values():
         if known.noticed and not known.ended:
-            known.ended, known.ended_why = known.noticed + timedelta(seconds=NOTICE_SECONDS), "reclaimed"
+            known.ended, known.ended_why = known.noticed + timedelta(seconds=names.NOTICE_SECONDS), "reclaimed"
         known.purchase = known.purchase or "spot"
         known.pool = known.pool or settings.pools[0]
     return {box: known for box, known in found.items() if known.launched}
@@ -260,7 +262,7 @@ def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources)
             yield Event(life.in_service, "box.in_service", {"box": box})
         for stage in life.stages:
             # Its own clock began with its kernel; where that was not seen, as long after the launch as usual.
-            ended = life.launched + timedelta(seconds=LAUNCH_TO_KERNEL_SECONDS + stage.end)
+            ended = life.launched + timedelta(seconds=boot_length.LAUNCH_TO_KERNEL_SECONDS + stage.end)
             told = {"stage": stage.name, "start": stage.start, "end": stage.end, "outcome": stage.outcome}
             yield Event(ended, "boot.stage", {"box": box, **told})
         if life.noticed:

@@ -6,8 +6,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from fleet.errors import EXIT_ATTENTION
 from fleet.ops import lane
-from fleet.ops.context import EXIT_ATTENTION, Operator, json_option, pass_operator
+from fleet.ops.context import Operator, json_option, pass_operator
 from fleet.ops.verbs import print_json
 from fleet.outsiders import one_line
 from fleet.terminal import Terminal, say

@@ -68,7 +68,7 @@ class Evidence:
             "events",
             logGroupName=names.box_log_group(self.settings.fleet_name),
             startTime=int(self.since.timestamp() * 1000),
-            filterPattern='"BOOTSTAGE"',
+            filterPattern=f'"{names.LINE_BOOTSTAGE}"',
         )
         return [dict(FIELD.findall(event["message"])) for event in log]
 

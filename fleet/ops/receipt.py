@@ -6,8 +6,9 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, cast
 
+from fleet import boot_length
 from fleet.events import Event
-from fleet.ops.history import LAUNCH_TO_KERNEL_SECONDS, Life
+from fleet.ops.history import Life
 from fleet.receipts import LOGGED, Fleet, Happening, Logged, Reading, Receipt, Scan, Told, Window, Woken
 from fleet.settings import Settings
 
@@ -120,7 +121,7 @@ def _boot(life: Life) -> float | None:
     if ends:
         return round(ends[0], 1)
     if life.serving and life.launched:
-        return max(0.0, round((life.serving - life.launched).total_seconds() - LAUNCH_TO_KERNEL_SECONDS, 1))
+        return max(0.0, round((life.serving - life.launched).total_seconds() - boot_length.LAUNCH_TO_KERNEL_SECONDS, 1))
     return None
 
 

@@ -11,11 +11,11 @@ import click
 from rich.console import Group
 from rich.live import Live
 
-from fleet.errors import UserError
+from fleet.errors import EXIT_ATTENTION, UserError
 from fleet.ops import ask as asking
 from fleet.ops import commands, observe, pin_ami, preflight, render, status
 from fleet.ops.checks import Ground
-from fleet.ops.context import EXIT_ATTENTION, Operator, folder, json_option, pass_operator
+from fleet.ops.context import Operator, folder, json_option, pass_operator
 from fleet.ops.errors import OperatorError
 from fleet.outsiders import one_line
 from fleet.terminal import Terminal, say

@@ -37,7 +37,7 @@ CONNECT_SECONDS, READ_SECONDS, ATTEMPTS = 2, 8, 2
 RESERVE_SECONDS = (CONNECT_SECONDS + READ_SECONDS) * ATTEMPTS + 3  # the slowest single call, and the report
 NOT_BEGUN = datetime.max.replace(tzinfo=UTC)  # start of a refresh that is still pending
 # Boxes that differ in their purchase alone are replaced, too (aws-behaviours: skip-matching-compares).
-ROLL = {"MinHealthyPercentage": 100, "SkipMatching": False}
+ROLL = {"MinHealthyPercentage": names.MIN_HEALTHY_PERCENT, "SkipMatching": False}
 MINUTE_SECONDS = 60
 FILTER_VALUES = 200  # of one DescribeInstances filter
 

@@ -2,6 +2,7 @@
 
 import ast
 import json
+import re
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -52,8 +53,19 @@ def test_a_strangers_ten_lines_come_to_the_same_minutes_and_dollars(scene: str, 
     with path.open("w") as file:
         events.write(log, file)
     minutes, usd = strangers_sums(path)
+    for event in log:
+        assert set(event.fields) <= set(events.FIELDS[event.kind]), event
     assert minutes == pytest.approx(measure.degraded_minutes, abs=0.01)
     assert usd == pytest.approx(measure.cost_usd, abs=0.001)
+
+
+def test_the_page_has_every_kind_with_its_fields_row_by_row() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "event-log.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    told = {
+        kind: tuple(re.findall(r"`([a-z_]+)`", row[1])) for row in rows for kind in re.findall(r"`([a-z._]+)`", row[0])
+    }
+    assert told == events.FIELDS
 
 
 def test_a_log_that_was_written_is_read_back_the_same(tmp_path: Path) -> None:

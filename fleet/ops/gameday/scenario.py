@@ -139,7 +139,11 @@ def rolled_under_load(day: Day) -> tuple[bool, str]:
         "StartInstanceRefresh",
         AutoScalingGroupName=names.group(day.fleet),
         Strategy="Rolling",
-        Preferences={"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False},
+        Preferences={
+            "MinHealthyPercentage": names.MIN_HEALTHY_PERCENT,
+            "MaxHealthyPercentage": names.MAX_HEALTHY_PERCENT,
+            "SkipMatching": False,
+        },
     )
     day.stage.finish_roll(old)
     met = day.load.summary(began, time.monotonic()) if day.load else None
