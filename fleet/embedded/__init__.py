@@ -20,7 +20,7 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ class Aws:
         try:
             yield copy
         finally:
-            copy.control("stop")
+            with suppress(ConnectionError):  # it may be gone before its answer is out
+                copy.control("stop")
             copy._collect()
         copy.check()
 

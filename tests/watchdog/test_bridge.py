@@ -283,7 +283,7 @@ def test_life_of_the_box_is_calm_as_well(calm: int, lived: int, kept: int) -> No
         ("a deploy is in progress", lambda cloud: setattr(cloud, "deploying", True)),
     ],
 )
-def test_warning_is_left_to_live_group(why: str, change: Any) -> None:
+def test_warning_is_left_to_the_group(why: str, change: Any) -> None:
     cloud = warned()
     change(cloud)
     record = wake(cloud, PATIENCE)
@@ -319,7 +319,7 @@ def test_warning_during_a_return_is_left_to_the_return() -> None:
     assert wake(cloud, PATIENCE)["action"] == "nothing"
 
 
-def test_warning_of_a_day_whose_on_demand_hours_are_used_up_is_left_to_live_group() -> None:
+def test_warning_of_a_day_whose_on_demand_hours_are_used_up_is_left_to_the_group() -> None:
     cloud, noon = warned(), NOW.replace(hour=12)
     cloud.settings = limited(1, "bridge")
     evidence = replace(seen(cloud), warned_at=noon - timedelta(seconds=6))
@@ -339,7 +339,7 @@ def test_warnings_that_come_to_nothing_are_believed_no_more_until_one_comes_true
     assert seen(cloud).idle_warnings == 0
 
 
-def test_warnings_can_be_left_to_live_group_altogether() -> None:
+def test_warnings_can_be_left_to_the_group_altogether() -> None:
     cloud = warned()
     cloud.settings = replace(BRIDGE, bridge=replace(LIMITS, on_warning=False))
     assert wake(cloud, PATIENCE)["action"] == "nothing"
