@@ -105,10 +105,14 @@ lint: $(DEV) ## format, lint, types
 	actionlint
 	python -m tests.lint_shell
 
+check: lint ## lint, types and every test that needs neither root nor minutes
+	pytest -n 2 --dist worksteal -m "not root and not slow"
+
+# More workers than cores: boxes mostly wait. What all of them need is made once (tests/embedded_fleet.py).
 test: lint box-setup ## everything CI runs
 	@mkdir -p build
 	requests=$$(mktemp -d $(CURDIR)/build/requests.XXXXXX) && \
-	  REQUEST_LOGS=$$requests pytest -n 2 --dist loadfile --no-loadscope-reorder && \
+	  REQUEST_LOGS=$$requests pytest -n 4 --dist loadfile --no-loadscope-reorder && \
 	  python -m tests.permissions $$requests && rm -r $$requests
 
 # --- the fleet ------------------------------------------------------------------------------------------------

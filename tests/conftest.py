@@ -14,7 +14,10 @@ from tests.embedded_fleet import deployed, live
 __all__ = ["deployed", "live"]  # pytest finds them here
 
 # They begin first: at the end one worker would be left alone with them.
-LONGEST = ("test_cdk_cli.py", "test_demo.py", "test_mutants.py")
+LONGEST = (
+    *("test_cdk_cli.py", "test_boot_faults.py", "test_running.py", "test_streamed.py", "test_demo.py", "test_boot.py"),
+    *("test_mutants.py", "test_deployed.py", "test_commands.py"),
+)
 
 # Everything that a setting can switch on, at once: the other branch of each stack.
 OTHER_SETTINGS = {
@@ -58,9 +61,16 @@ PUBLIC_GATEWAY: dict[str, Any] = {
 }
 
 
+# `make check` leaves out what stands on one of these, beside what is marked by itself.
+MARKED = {"base": pytest.mark.root, "deployed": pytest.mark.slow, "other_assembly": pytest.mark.slow}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order in which `make test` deals out files."""
+    """The order in which `make test` deals out files, and what `make check` leaves out."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
+    for item in items:
+        for fixture in MARKED.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(MARKED[fixture])
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,6 +18,7 @@ from tests.box.conftest import a_box
 NOTICES, AT_A_TIME, REPLACEMENTS = 20, 10, 2
 
 
+@pytest.mark.root
 def test_no_notice_amid_traffic_cuts_who_had_time_to_end_and_none_who_had_not_goes_uncounted() -> None:
     told = leaving.many(NOTICES, AT_A_TIME)
     assert told.notices == NOTICES
@@ -26,6 +27,7 @@ def test_no_notice_amid_traffic_cuts_who_had_time_to_end_and_none_who_had_not_go
     assert told.refused > told.notices  # who keeps his connection is refused sooner or later
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("tool", ["nft", "iptables"])
 def test_caller_who_keeps_his_connection_is_turned_away_before_the_engine_reads_a_byte(
     tool: str, monkeypatch: pytest.MonkeyPatch

@@ -244,6 +244,7 @@ print((answer[0] if isinstance(answer, list) else answer)["choices"][0]["text"])
 """
 
 
+@pytest.mark.root
 @needs_fuse
 @pytest.mark.parametrize("way", ["MMAP", "NONE", "DIRECT_IO"])
 def test_real_engine_answers_from_the_served_file_what_it_answers_from_the_disk(
@@ -271,6 +272,7 @@ def test_real_engine_answers_from_the_served_file_what_it_answers_from_the_disk(
     assert len(said[0].strip()) > 10
 
 
+@pytest.mark.root
 @needs_fuse
 def test_damaged_file_is_an_error_to_whoever_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with opened(monkeypatch, sha256="0" * 64) as made:

@@ -39,6 +39,7 @@ def told(seen: streams.Watch) -> wedge.Look:
     return sight.told(BOX, 0.0, live, answers=True, loaded=None, gate_shut=False, load=None, token=None)
 
 
+@pytest.mark.root
 def test_no_request_that_follows_an_answer_within_a_tick_is_taken_for_idle(lab: labs.Lab) -> None:
     def call(number: int) -> None:
         connection = lab.connect()
@@ -58,6 +59,7 @@ def test_no_request_that_follows_an_answer_within_a_tick_is_taken_for_idle(lab: 
     assert ending.wait(BOX, time.monotonic() + 1.0) == ending.Ended(finished=0, cut=CALLERS)
 
 
+@pytest.mark.root
 def test_no_idle_connection_holds_a_drain_or_keeps_a_self_prime_from_falling_due(lab: labs.Lab) -> None:
     idle = [lab.connect() for _ in range(CALLERS)]
     for number, connection in enumerate(idle):

@@ -157,7 +157,7 @@ def test_part_that_one_connection_brings_too_slowly_is_brought_by_another(monkey
         assert whole(made) == DATA
         verified(made)
         over.set()
-    assert asked[0] == 2
+    assert asked[0] >= 2
 
 
 def altered(position: int) -> bytes:

@@ -66,6 +66,7 @@ NOT_MADE = {
     "bench-receipts": "a measure",
     "bench-reclaim": "a measure",
     "bench-watchdog": "a measure",
+    "check": "a part of `make test`",
     "lint": "a part of `make test`",
     "lock": "asks the package index",
     "help": "prints the Makefile",

@@ -18,6 +18,8 @@ from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market
 
+pytestmark = pytest.mark.slow
+
 OURS = {"replaced", "ended by the watchdog"}
 
 

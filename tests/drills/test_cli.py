@@ -14,6 +14,8 @@ from fleet.drills import history, policies
 from fleet.drills.drill import Drill
 from fleet.measure import Measure
 
+pytestmark = pytest.mark.slow
+
 MARKET = "pool g6.xlarge us-east-2a\n0 all sells\n05:00 all takes\n08:00 all sells\n12:00 end\n"
 
 

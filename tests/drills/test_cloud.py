@@ -5,6 +5,8 @@ import subprocess
 import sys
 from itertools import pairwise
 
+import pytest
+
 from fleet.drills import history
 from fleet.drills.behaviour import Behaviour
 from fleet.drills.cloud import SimulatedCloud
@@ -58,6 +60,7 @@ def test_same_seed_same_bytes(settings: Settings) -> None:
     assert lines(1) != lines(2)
 
 
+@pytest.mark.slow
 def test_same_seed_same_bytes_in_a_process_that_hashes_otherwise() -> None:
     """The order of no set or dictionary of strings may reach the log."""
     code = (

@@ -7,6 +7,8 @@ import pytest
 from fleet.drills import pictures
 from fleet.drills.pictures import PICTURES
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
 def test_picture_in_the_docs_is_current(draw: "pictures.Draw", tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from fleet.drills.recording import Recording
 from fleet.receipts import Happening
 from tests.drills import lives
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("first", range(0, 50, 10))
 def test_a_life_that_is_exported_and_replayed_under_its_own_policy_is_the_same_life(first: int, tmp_path: Path) -> None:

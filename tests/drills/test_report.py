@@ -13,6 +13,8 @@ from fleet.drills.pictures import FOLDER
 from fleet.events import Event
 from fleet.settings import Settings
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def log(settings: Settings) -> list[Event]:

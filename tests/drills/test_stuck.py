@@ -10,6 +10,8 @@ from fleet.drills.drill import Drill, default_settings
 from fleet.drills.policies import POLICIES, without_valve
 from fleet.events import Event
 
+pytestmark = pytest.mark.slow
+
 LONGEST_SECONDS = 2 * 3600.0
 PLAIN = without_valve(default_settings())
 RETURNS_AFTER = {  # seconds for which spot must have sold for the policy's own rule to return to it

@@ -22,6 +22,8 @@ from tests.e2e import walk
 from tests.e2e.walk import Typed
 from tests.synth import CDK_JSON
 
+pytestmark = pytest.mark.slow
+
 FLEET = validation.load(CDK_JSON).fleet_name
 GROUP_STACK = names.stack(FLEET, "group")
 

@@ -6,6 +6,8 @@ from fleet.demo import __main__ as demo
 from fleet.demo import callers
 from tests.synth import CDK_JSON, ROOT
 
+pytestmark = pytest.mark.slow
+
 
 def test_the_demo_tells_its_story_to_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -12,6 +12,8 @@ from fleet import embedded
 from tests.e2e import small_stack
 from tests.e2e.small_stack import ALARM, FUNCTION, GROUP, PARAMETER, template
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Aws]:

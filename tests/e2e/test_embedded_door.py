@@ -18,6 +18,8 @@ from fleet.embedded.door import TOKEN_HEADER, Keys
 from fleet.ops import cloud
 from tests.e2e.small_stack import template
 
+pytestmark = pytest.mark.slow
+
 LIST_BUCKETS = b"Action=DescribeStacks&Version=2010-05-15"
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 

@@ -16,6 +16,8 @@ from stacks.room import Room
 from tests.conftest import GATEWAY_SETTINGS, OTHER_SETTINGS, PUBLIC_GATEWAY
 from tests.synth import CDK_JSON, ROOT
 
+pytestmark = pytest.mark.slow
+
 # Findings of cfn-lint that stay, and why.
 CFN_LINT_ACCEPTED = {
     "W3005": "CDK writes out an order that a reference implies; it does no harm",

@@ -99,6 +99,7 @@ def test_unpinned_image_and_missing_mail_are_warned_of_at_synth(assembly: Path, 
     assert "aws:cdk:warning" not in warnings(other_assembly)
 
 
+@pytest.mark.slow
 def test_the_operators_own_settings_are_right_and_synthesize(tmp_path: Path) -> None:
     rooms = {
         path.name.removesuffix(".template.json")

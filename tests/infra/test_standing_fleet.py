@@ -27,6 +27,8 @@ from fleet.ops.review import create_only
 from fleet.settings import Settings
 from tests.synth import CDK_JSON
 
+pytestmark = pytest.mark.slow
+
 Raw = dict[str, Any]
 CONTEXT = json.loads(CDK_JSON.read_text())["context"]
 BASE: Raw = CONTEXT["fleet"]

@@ -3,8 +3,11 @@
 import subprocess
 from pathlib import Path
 
+import pytest
 from detect_secrets import SecretsCollection
 from detect_secrets.settings import default_settings
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 HASHES = ("package-lock.json", "requirements.lock", "requirements-uv.lock")  # of public packages

@@ -11,6 +11,8 @@ from lambdas.watchdog import bridge, failures, mail, turns
 from lambdas.watchdog.state import Kind
 from tests.watchdog.hostility import Life, Onlooker, hostile
 
+pytestmark = pytest.mark.slow
+
 QUIET = Life("bridge", (), (), 3600.0, None, None, False, Behaviour(), 1, 1)
 DRY_WHILE_SPOT_SELLS_AGAIN = replace(QUIET, spot=((1, 0), (4, PLENTY)), on_demand=((0.5, 0), (12, PLENTY)))
 TAKEN_WHILE_THEY_BOOT = replace(QUIET, notice_after_launch=150, behaviour=Behaviour(events=Events(lost_share=0.2)))

@@ -3,7 +3,11 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.watchdog.mutants import MODULES, ROOT, mutants
+
+pytestmark = pytest.mark.slow
 
 
 def test_every_hundredth_mutant_is_caught() -> None:

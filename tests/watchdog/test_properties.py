@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -23,6 +24,8 @@ from lambdas.watchdog.handler import run
 from lambdas.watchdog.mail import compose
 from lambdas.watchdog.state import LIMIT_BYTES, OWED_MAILS, Kind, Mode, State, loads
 from tests.watchdog.still_cloud import SETTINGS
+
+pytestmark = pytest.mark.slow
 
 START = 1_785_000_000.0 // 60 * 60
 DAYS = 3
