@@ -6,9 +6,10 @@ Decisions (plain data, time passed in)       Input and output
   callers     who asks, and how much           reply       what the caller sees
   fallback    who is asked next                targets     the GPU and the cloud model
   breaker     whether the GPU is asked         store       keys, caps and ledger in DynamoDB
-  ledger      what is remembered
-  voice       what the Modelfile says          memory      the same in this process alone
-  items       what the table holds             record      what is known of one request
+  restraint   whether the cloud may be         memory      the same in this process alone
+  ledger      what is remembered               record      what is known of one request
+  voice       what the Modelfile says
+  items       what the table holds
                                                authorize   whose call to the cloud it is
                                                metrics     what is counted, and the log's line
 """

@@ -42,7 +42,7 @@ class Serving:
         self._failures: list[Failure] = []
         self._text: list[str] = []  # delivered so far, kept only where a continuation may need it
         budgets = config.gateway.budgets
-        self._budget = fallback.local_budget(ask.stream, budgets, cloud.p95(budgets.fallback_p95_seconds))
+        self._budget = fallback.local_budget(ask.stream, budgets, cloud.restraint.p95(budgets.fallback_p95_seconds))
 
     async def run(self) -> web.StreamResponse:
         """The answer that the caller got. Cancelled, where the caller leaves: whatever was asked is let go."""
@@ -121,7 +121,7 @@ class Serving:
     def _first_token(self, tier: Tier) -> None:
         self._record.first_token()
         if tier is Tier.CLOUD:
-            self._cloud.took(self._clock() - self._asked_at)
+            self._cloud.restraint.took(self._clock() - self._asked_at)
 
     async def _reserve(self) -> None:
         """The cloud costs: the caller's allowance and the day's spend are taken before it is asked."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,16 +10,13 @@ from gateway.admission import Ask
 from gateway.authorize import Authorize
 from gateway.breaker import Breaker
 from gateway.config import Config
-from gateway.fallback import SERVER_ERROR, Failure, Kind, Tier, p95
+from gateway.fallback import SERVER_ERROR, Failure, Kind, Tier
+from gateway.restraint import Restraint
 from gateway.voice import Instructions, Voice
 from relay import lane_headers, upstream
 
 ROUTE = "/chat/completions"
 UNAUTHORIZED, TOO_MANY, UNAVAILABLE = 401, 429, 503
-OWN_PAUSE_SECONDS = 5.0  # after a 429 of the cloud that names no time
-FAILURES_MOST = 3  # of the cloud in a row; then it is left alone for a while
-BREAK_SECONDS = 30.0
-REMEMBERED = 100  # answers of the cloud, of which the p95 is taken
 
 
 class FailedError(Exception):
@@ -137,56 +133,32 @@ class Cloud:
     def __init__(self, config: Config, voice: Voice, authorize: Authorize) -> None:
         self._config, self._voice, self._authorize = config.gateway.fallback, voice, authorize
         self._session = upstream.session()
-        self._in_flight = 0
-        self._pause_until = 0.0
-        self._failed = 0
-        self._took: deque[float] = deque(maxlen=REMEMBERED)
+        self._clock = asyncio.get_running_loop().time
+        self.restraint = Restraint(self._config)
 
     def closed(self, ask: Ask) -> str:
         """Why it is not asked now; empty: it may be."""
-        if not self._config.url:
-            return "none is configured"
-        if self._voice.instructions is None:
+        if self._config.url and self._voice.instructions is None:
             return "the fleet's Modelfile is not read yet"
-        if ask.continues and not self._config.continues:
-            return "it does not continue an answer"
-        if self._in_flight >= self._config.concurrency:
-            return f"{self._config.concurrency} requests are with it already"
-        if asyncio.get_running_loop().time() < self._pause_until:
-            return "it failed or asked for a pause a moment ago"
-        return ""
-
-    def p95(self, otherwise: float) -> float:
-        """Seconds to its first token or its whole answer, as measured here."""
-        return p95(self._took, otherwise)
+        return self.restraint.closed(self._clock(), continues=ask.continues)
 
     @asynccontextmanager
     async def asked(self, ask: Ask, by: float) -> AsyncGenerator[upstream.Answer]:
         """An answer that has begun, for as long as the block reads it; raises UpstreamError."""
         answer = None
-        self._in_flight += 1
+        self.restraint.in_flight += 1
         try:
             answer = await self._post(ask, by)
             yield answer
-            self._judged(True)
+            self.restraint.judged(self._clock(), well=True)
         except upstream.UpstreamError as error:
-            self._judged(isinstance(error, upstream.StatusError) and error.status < SERVER_ERROR)
+            well = isinstance(error, upstream.StatusError) and error.status < SERVER_ERROR
+            self.restraint.judged(self._clock(), well=well)
             raise
         finally:
-            self._in_flight -= 1
+            self.restraint.in_flight -= 1
             if answer:
                 answer.close()
-
-    def took(self, seconds: float) -> None:
-        """It was asked so long ago, and its first token or its whole answer is here."""
-        self._took.append(seconds)
-
-    def _judged(self, well: bool) -> None:
-        """Its breaker: what fails again and again is not asked by every request in turn."""
-        self._failed = 0 if well else self._failed + 1
-        if self._failed >= FAILURES_MOST:
-            self._failed = 0
-            self._pause_until = asyncio.get_running_loop().time() + BREAK_SECONDS
 
     async def _post(self, ask: Ask, by: float) -> upstream.Answer:
         instructions = self._voice.instructions or Instructions()
@@ -196,8 +168,7 @@ class Cloud:
             return await upstream.post(self._session, url, payload, await self._authorize(url, payload, False), by)
         except upstream.StatusError as error:
             if error.status == TOO_MANY:
-                pause = error.retry_after_seconds or OWN_PAUSE_SECONDS
-                self._pause_until = asyncio.get_running_loop().time() + pause
+                self.restraint.too_many(self._clock(), error.retry_after_seconds)
             if error.status != UNAUTHORIZED:
                 raise
         fresh = await self._authorize(url, payload, True)  # a key that was changed

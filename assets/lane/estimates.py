@@ -3,6 +3,7 @@
 import math
 from collections import deque
 from dataclasses import dataclass
+from operator import mul
 
 from lane.config import Config
 
@@ -65,6 +66,7 @@ class Estimates:
         self._prompt = Rate(PRIOR_PROMPT_SECONDS, PRIOR_WEIGHT)
         self._lengths: deque[int] = deque(_drawn(PRIOR_TOKENS), maxlen=REMEMBERED)
         self._own = 0
+        self._left: dict[tuple[int, int], tuple[float, float]] = {}  # by limit and decoded, until a length is learned
 
     @property
     def token_seconds(self) -> float:
@@ -86,6 +88,7 @@ class Estimates:
             for _ in QUANTILES:
                 self._lengths.popleft()
         self._lengths.append(tokens)
+        self._left.clear()
 
     def prompt(self, tokens: int) -> Span:
         """Seconds for a prompt."""
@@ -94,13 +97,19 @@ class Estimates:
 
     def tokens_left(self, limit: int, decoded: int) -> tuple[float, float]:
         """Mean and variance of what is still to come of an answer: of the lengths seen, those that are longer still."""
-        left = [min(length, limit) - decoded for length in self._lengths if length > decoded]
+        asked = limit, decoded
+        if asked not in self._left:
+            self._left[asked] = self._tokens_left(limit, decoded)
+        return self._left[asked]
+
+    def _tokens_left(self, limit: int, decoded: int) -> tuple[float, float]:
+        left = [(length if length < limit else limit) - decoded for length in self._lengths if length > decoded]
         if not left:  # longer than any: it may end at any moment, or at its limit
             half = max(0, limit - decoded) / 2
             half = min(half, max(self._lengths) / 2)
             return half, half * half / 3
         mean = sum(left) / len(left)
-        return mean, sum((each - mean) ** 2 for each in left) / len(left)
+        return mean, max(0.0, sum(map(mul, left, left)) / len(left) - mean * mean)
 
     def answer(self, limit: int, decoded: int = 0) -> Span:
         """Seconds until its last token."""

@@ -1,0 +1,53 @@
+"""When the cloud model is left alone, by what came of asking it. Pure; times on one clock that never goes back."""
+
+from collections import deque
+
+from fleet.gateway_settings import Fallback
+from gateway.fallback import p95
+
+OWN_PAUSE_SECONDS = 5.0  # after a 429 of the cloud that names no time
+FAILURES_MOST = 3  # of the cloud in a row; then it is left alone for a while
+BREAK_SECONDS = 30.0
+REMEMBERED = 100  # answers of the cloud, of which the p95 is taken
+
+
+class Restraint:
+    """Requests that are with it, its pauses, its failures in a row, and how long it takes."""
+
+    def __init__(self, config: Fallback) -> None:
+        self._config = config
+        self._pause_until = 0.0
+        self._failed = 0
+        self._took: deque[float] = deque(maxlen=REMEMBERED)
+        self.in_flight = 0
+
+    def closed(self, now: float, *, continues: bool) -> str:
+        """Why it is not asked now; empty: it may be. `continues`: the request ends in part of an answer."""
+        if not self._config.url:
+            return "none is configured"
+        if continues and not self._config.continues:
+            return "it does not continue an answer"
+        if self.in_flight >= self._config.concurrency:
+            return f"{self._config.concurrency} requests are with it already"
+        if now < self._pause_until:
+            return "it failed or asked for a pause a moment ago"
+        return ""
+
+    def p95(self, otherwise: float) -> float:
+        """Seconds to its first token or its whole answer, as measured here."""
+        return p95(self._took, otherwise)
+
+    def took(self, seconds: float) -> None:
+        """It was asked so long ago, and its first token or its whole answer is here."""
+        self._took.append(seconds)
+
+    def judged(self, now: float, *, well: bool) -> None:
+        """Its breaker: what fails again and again is not asked by every request in turn."""
+        self._failed = 0 if well else self._failed + 1
+        if self._failed >= FAILURES_MOST:
+            self._failed = 0
+            self._pause_until = now + BREAK_SECONDS
+
+    def too_many(self, now: float, retry_after_seconds: float | None) -> None:
+        """It answered with a 429."""
+        self._pause_until = now + (retry_after_seconds or OWN_PAUSE_SECONDS)
