@@ -22,7 +22,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from fleet import cdk_cli, gateway_settings, names
+from fleet import cards, cdk_cli, gateway_settings, names
 from fleet.demo.acts import DemoError, must
 from fleet.demo.telling import Narrator
 from fleet.embedded.task_host import Service
@@ -32,7 +32,7 @@ MODEL = "house-model:31b-q4"
 NOTICE, DARK, SERVING, END = 160.0, 280.0, 560.0, 720.0  # a notice comes two minutes ahead
 EVERY = 12.0
 TOKENS = 24  # of an answer
-GPU_SECONDS, CLOUD_SECONDS = 9.4, 3.0  # of an answer: the card's median, alone; the cloud took 1 to 6
+GPU_SECONDS, CLOUD_SECONDS = cards.A10G.answer_seconds, 3.0  # of an answer, alone; the cloud took 1 to 6
 LONG_TOKENS = 600  # the stream that outlives every drain
 HONEST = "refused with 503"  # with a Retry-After: neither could in time
 

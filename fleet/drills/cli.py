@@ -4,7 +4,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -14,18 +14,25 @@ from rich.text import Text
 
 from fleet import events
 from fleet.drills import arguments, policies, scene, tell
+from fleet.drills.callers.options import caller_options
 from fleet.drills.clock import utc
 from fleet.drills.experiment import Job, Row, front, quantile, run
+from fleet.drills.market import Market
 from fleet.drills.scene import Scene
+from fleet.errors import UserError
 from fleet.events import Event
 from fleet.ops.context import Operator, pass_operator
 from fleet.settings import Settings
 from fleet.terminal import Terminal
 
+if TYPE_CHECKING:
+    from fleet.drills.callers.live import Plan
+
 NIGHT = "2026-07-27-seven-reclaims-in-21-hours"
 LONGEST_PAUSE_SECONDS = 1.5
 PIPE_COLUMNS = 120
 UNWARNED = "The same without early warnings: no loss is announced ahead of its notice"
+CALLERS = "What callers met"
 CAPTION = "degraded minutes, spells of them and their lengths (median / 90 % / longest, min); ±: 95 % interval"
 
 
@@ -39,6 +46,7 @@ CAPTION = "degraded minutes, spells of them and their lengths (median / 90 % / l
 @click.option("--list", "list_known", is_flag=True, help="Name the histories and regions, and end.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/drill"), show_default=True)
 @arguments.scene_options
+@caller_options
 @pass_operator
 def drill_command(
     operator: Operator,
@@ -49,6 +57,10 @@ def drill_command(
     speed: float,
     list_known: bool,
     out: Path,
+    callers: str | None,
+    traffic: tuple[str, ...],
+    no_lane: bool,
+    no_cloud: bool,
     **options: Any,
 ) -> None:
     """Live through a history or a market in seconds, under one policy or several.
@@ -62,6 +74,7 @@ def drill_command(
       fleetctl drill 07-21 --policy alarm --live      four reclaims in 48 hours, told as they happen
       fleetctl drill us-west-2 --seeds 20             45 days, 20 markets, all policies
       fleetctl drill my.market --boots 2 --set watchdog.grace_seconds=1200
+      fleetctl drill 07-21 --callers 300 --traffic streams=0.8   what callers met meanwhile
     """
     if list_known:
         click.echo("\n".join(scene.known()))
@@ -74,6 +87,10 @@ def drill_command(
     chosen = tuple(dict.fromkeys(policies.resolved(name, settings) for name in names or policies.COMPARED))
     base = Job(place, chosen[0], 0, settings, arguments.twist_of(options))
     first = base.drill()  # reads and checks every file before anything else
+    if callers is not None:
+        base = dataclasses.replace(base, callers=_plan(callers, traffic, first.market, no_lane, no_cloud))
+    elif traffic or no_lane or no_cloud:
+        raise UserError("--traffic, --no-lane and --no-cloud: of callers; allowed: with --callers")
     if live:
         _tell(base, speed, console)
         return
@@ -81,17 +98,22 @@ def drill_command(
     jobs = [dataclasses.replace(base, policy=name, seed=seed, keeps_log=seed == 0) for name in chosen for seed in seeds]
     rows = _rows(jobs, options["workers"], console, _label)
     notes = [*first.assumptions, *_pinned(rows)]
+    if base.callers is not None:
+        from fleet.drills.callers import told
+
+        notes += told.notes(base.callers, settings)
     for note in notes:
         console.print(f"- {note}", style="dim")
     title = f"{' '.join(words)}, {_markets(place, len(seeds))}" if len(seeds) > 1 else first.market.name
     _table(rows, console, title)
+    people = _callers(rows, console) if base.callers is not None else []
     unwarned: list[Row] = []
     if first.physics.recommendation_ahead_share:
         twist = dataclasses.replace(base.twist, warned_share=0)
-        again = [dataclasses.replace(job, twist=twist, keeps_log=False) for job in jobs]
+        again = [dataclasses.replace(job, twist=twist, keeps_log=False, callers=None) for job in jobs]
         unwarned = _rows(again, options["workers"], console, _label)
         _table(unwarned, console, UNWARNED)
-    path = _page(base.settings, chosen, rows, unwarned, notes, out, title=title)
+    path = _page(base.settings, chosen, rows, unwarned, notes, out, people, title=title)
     console.print(Text.assemble((str(path), "bold"), "  pictures, windows, every decision; events-*.jsonl beside it"))
 
 
@@ -146,6 +168,21 @@ def sweep_command(
     out.mkdir(parents=True, exist_ok=True)
     path = charts.cost_against_degraded(rows, out / f"{key}.svg", title=title, with_front=True)
     console.print(str(path), style="bold")
+
+
+def _plan(callers: str, traffic: Sequence[str], market: Market, no_lane: bool, no_cloud: bool) -> "Plan":
+    from fleet.drills.callers import told
+
+    return told.plan_of(callers, traffic, (market.start, market.end), lane=not no_lane, cloud=not no_cloud)
+
+
+def _callers(rows: Sequence[Row], console: Console) -> list[dict[str, str]]:
+    """What callers met, a line for each policy."""
+    from fleet.drills.callers import told
+
+    lines = told.lines(rows)
+    _print(lines, console, CALLERS, told.CAPTION)
+    return lines
 
 
 def _label(job: Job) -> str:
@@ -225,11 +262,15 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def _table(rows: Sequence[Row], console: Console, title: str) -> None:
-    table = Table(title=title, title_justify="left", caption=CAPTION, caption_justify="left")
-    for column in _cells(rows[0]):
+    _print([_cells(row) for row in rows], console, title, CAPTION)
+
+
+def _print(lines: Sequence[dict[str, str]], console: Console, title: str, caption: str) -> None:
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for column in lines[0]:
         table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*_cells(row).values())
+    for line in lines:
+        table.add_row(*line.values())
     console.print(table)
 
 
@@ -240,6 +281,7 @@ def _page(
     unwarned: Sequence[Row],
     notes: list[str],
     out: Path,
+    people: Sequence[dict[str, str]],
     *,
     title: str,
 ) -> Path:
@@ -275,6 +317,13 @@ def _page(
         ),
     ]
     tables = {"": [_cells(row) for row in rows]}
+    if people:
+        from fleet.drills.callers import told
+
+        tables[CALLERS] = list(people)
+        tallies = {row.name: row.results[0].callers for row in rows if row.results[0].callers is not None}
+        end = rows[0].results[0].measure.end
+        drawn.insert(0, report.Picture(CALLERS, told.draw(tallies, end, out / "callers.svg", title=title)))
     if unwarned:
         tables[UNWARNED] = [_cells(row) for row in unwarned]
     return report.page(out, title=f"Drill: {title}", chapters=chapters, tables=tables, charts=drawn, notes=notes)

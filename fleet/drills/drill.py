@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fleet.drills.behaviour import Behaviour
 from fleet.drills.clock import utc
@@ -15,6 +15,9 @@ from fleet.drills.world import Emit
 from fleet.events import Event
 from fleet.measure import Measure
 from fleet.settings import Artifact, Model, Settings
+
+if TYPE_CHECKING:
+    from fleet.drills.callers.tally import Tally
 
 
 def default_settings() -> Settings:
@@ -160,6 +163,7 @@ class Result:
     measure: Measure
     log: tuple[Event, ...] = ()
     droughts: Droughts = field(default_factory=Droughts)
+    callers: "Tally | None" = None  # what came of them, where any were
 
 
 def run(drill: Drill, policy: Policy) -> Result:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
+from typing import TYPE_CHECKING
 
 from fleet.drills import drill, policies
 from fleet.drills.behaviour import Behaviour, Boots
@@ -15,6 +16,9 @@ from fleet.drills.drill import Drill, Result
 from fleet.drills.scene import Scene
 from fleet.events import Event
 from fleet.settings import Settings
+
+if TYPE_CHECKING:
+    from fleet.drills.callers.live import Callers, Plan
 
 # Student's t, two-sided 95 %, by degrees of freedom 1 to 30; beyond, the normal's.
 T95: tuple[float, ...] = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
@@ -65,6 +69,7 @@ class Job:
     twist: Twist = Twist()
     variant: str = ""  # of a sweep: the threshold's value
     keeps_log: bool = False
+    callers: "Plan | None" = None  # who asks, beside it
 
     def drill(self, emit: Callable[[Event], None] = lambda event: None) -> Drill:
         """The drill itself; raises UserError where its files are odd."""
@@ -74,8 +79,18 @@ class Job:
 
     def run(self) -> Result:
         log: list[Event] = []
-        emit = log.append if self.keeps_log else lambda event: None
-        return replace(drill.run(self.drill(emit), policies.POLICIES[self.policy]), log=tuple(log))
+        people: Callers | None = None
+        if self.callers is not None:
+            people = self.callers.live(self.settings, self.seed)
+
+        def emit(event: Event) -> None:
+            if self.keeps_log:
+                log.append(event)
+            if people is not None:
+                people.add(event)
+
+        result = drill.run(self.drill(emit), policies.POLICIES[self.policy])
+        return replace(result, log=tuple(log), callers=people.tally if people else None)
 
 
 def run(jobs: Sequence[Job], *, workers: int | None = None, until: float = math.inf) -> Iterator[tuple[Job, Result]]:

@@ -6,15 +6,15 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleet import cards
 from lane.estimates import Estimates
 from lane.line import Line
 from lane.order import Entry
 from relay.lane_headers import INTERACTIVE
 from tests.lane.simulated import CONFIG
 
-MEDIAN_TOKENS = 150
-SPREAD = math.log(13.5 / 9.4) / 1.645
-A10G, L4 = 9.4 / MEDIAN_TOKENS, 13.9 / MEDIAN_TOKENS  # seconds a token
+MEDIAN_TOKENS, SPREAD = cards.ANSWER_TOKENS, cards.SPREAD
+A10G, L4 = (card.answer_seconds / MEDIAN_TOKENS for card in (cards.A10G, cards.L4))  # seconds a token
 
 
 def tokens(draw: random.Random) -> int:

@@ -36,6 +36,10 @@ class Plan:
             return iter(self.recorded)
         return self.traffic.drawn(start, seed)
 
+    def live(self, settings: Settings, seed: int) -> "Callers":
+        """Who lives through a log."""
+        return Callers(self, settings, seed)
+
     def gateway(self, settings: Settings) -> Gateway:
         """The settings' own; where there is none, one at its defaults with a fallback."""
         gateway = settings.gateway or ASSUMED

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 GPU, CLOUD, CUT, NOBODY, REFUSED = "gpu", "fallback", "cut", "nobody", "refused"
@@ -61,6 +61,20 @@ class Tally:
         return [
             seconds for seconds, cloud in zip(self.whole, self.by_cloud, strict=True) if cloud == (outcome == CLOUD)
         ]
+
+
+def merged(tallies: Iterable[Tally]) -> Tally:
+    """Those of several seeds as one."""
+    whole = Tally()
+    for tally in tallies:
+        whole.start = tally.start
+        for name in ("asked", "in_budget", "continued", "decoded", "wasted", "micro_dollars"):
+            setattr(whole, name, getattr(whole, name) + getattr(tally, name))
+        for name in ("outcomes", "refusals", "bins"):
+            getattr(whole, name).update(getattr(tally, name))
+        for name in ("first", "whole", "by_cloud"):
+            getattr(whole, name).extend(getattr(tally, name))
+    return whole
 
 
 def percentile(values: Sequence[float], share: float) -> float:

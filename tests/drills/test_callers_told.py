@@ -1,0 +1,102 @@
+"""Callers as an operator drills them: the table, the page, files of callers, and one message per mistake."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from fleet.cli import main
+
+MARKET = "pool g5.xlarge us-east-2a\n0 all sells\n02:00 all takes\n04:00 all sells\n06:00 end\n"
+
+
+@pytest.fixture
+def market(tmp_path: Path) -> Path:
+    path = tmp_path / "drought.market"
+    path.write_text(MARKET)
+    return path
+
+
+def call(*arguments: object) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def drill(market: Path, callers: object, *more: object) -> Result:
+    return call("drill", market, "--policy", "spot-only", "--out", market.parent / "out", "--callers", callers, *more)
+
+
+def row(result: Result) -> list[str]:
+    """The callers' line of the one policy."""
+    lines = result.output.rpartition("What callers met")[2].splitlines()
+    return next(line for line in lines if "spot, no watchdog" in line).replace("│", " ").split()[3:]
+
+
+def test_a_table_of_times_is_answered_by_gpu_cloud_and_nobody_and_drawn(market: Path) -> None:
+    """One while the box serves; a thrifty and a favoured caller in the drought; one refused for its size."""
+    wishes = market.parent / "wishes.csv"
+    wishes.write_text(
+        "at,caller,tier,stream,prompt_tokens\n600,a,pro,true,420\n9000,b,pro,false,420\n"
+        "9000,c,anonymous,true,420\n600,d,pro,true,9000\n"
+    )
+    result = drill(market, wishes)
+    assert result.exit_code == 0, result.output
+    assert row(result)[:4] == ["25.00%", "25.00%", "25.00%", "25.00%"]
+    page = (market.parent / "out/report.html").read_text()
+    assert "4 requests from a file" in page
+    assert "by who answered" in page
+    assert (market.parent / "out/callers.svg").stat().st_size > 5000
+
+
+def test_a_ledger_replays_as_it_was_asked_by_who_could_fall_back(market: Path) -> None:
+    ledger = market.parent / "ledger.jsonl"
+    lines = [{"id": str(at), "caller": "key:1", "began": 946684800 + at, "tokens": 150} for at in (600, 9000)]
+    lines.append({"id": "x", "caller": "address:1", "began": 946684800 + 9000, "stream": True})
+    ledger.write_text("\n".join(json.dumps(line) for line in lines))
+    wrong = drill(market, ledger)
+    assert wrong.exit_code == 2
+    assert "no request between" in wrong.output
+
+
+def test_drawn_callers_are_described_and_without_a_cloud_model_a_drought_leaves_them_unanswered(market: Path) -> None:
+    result = drill(market, 300, "--traffic", "shape=flat", "--no-cloud", "--no-lane")
+    assert result.exit_code == 0, result.output
+    said = " ".join(result.output.split())
+    assert "300 requests a day, the same at every hour, from 30 callers of the pro tier" in said
+    assert "first come, first served; there is no cloud model" in said
+    assert "nobody" in result.output.rpartition("What callers met")[2]
+
+
+WRONG = [
+    (("drill", "--traffic", "streams=0.5"), "--traffic, --no-lane and --no-cloud: of callers; allowed: with --callers"),
+    (("drill", "--callers", "nobody.csv"), "--callers nobody.csv: expected requests a day, or a file that exists"),
+    (("drill", "--callers", "0"), "--callers = 0.0: a number above 0 to 1000000"),
+    (
+        ("drill", "--callers", "9", "--traffic", "streams=2", "--traffic", "tier=gold", "--traffic", "x=1"),
+        "--traffic x=1: expected KEY=VALUE with one of a_day, at_once, keys, tier, streams, background, shape, "
+        "prompt_tokens, tokens, spread\n--traffic tier = gold: one of anonymous, free, pro\n"
+        "--traffic streams = 2.0: a number from 0 to 1",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), WRONG, ids=[words[-1] for words, _ in WRONG])
+def test_a_wrong_word_is_one_message_and_code_2(words: tuple[str, ...], message: str) -> None:
+    result = call(*words)
+    assert (result.exit_code, result.stderr.strip()) == (2, message)
+
+
+def test_a_file_of_callers_is_told_all_its_odd_lines_at_once(market: Path) -> None:
+    wishes = market.parent / "wishes.csv"
+    wishes.write_text("at,tokens,tier\nsoon,1,pro\n5,0,pro\n5,1,gold\n5,1\n-1,1,pro\n")
+    result = drill(market, wishes)
+    assert result.exit_code == 2
+    assert result.stderr.splitlines() == [
+        f"{wishes}, line 2: at is 'soon'; allowed: seconds from the start, or ISO 8601",
+        f"{wishes}, line 3: tokens is '0'; allowed: a whole number from 1 to 1048576",
+        f"{wishes}, line 4: tier is 'gold'; allowed: anonymous, free, pro",
+        f"{wishes}, line 5: at is 'as many values as columns'; allowed: seconds from the start, or ISO 8601",
+        f"{wishes}, line 6: at is '-1'; allowed: seconds from the start, or since 1970",
+    ]
+    wishes.write_text("when,tokens\n1,1\n")
+    assert "columns are when, tokens; allowed: at, and any of caller" in drill(market, wishes).stderr
