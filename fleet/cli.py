@@ -45,6 +45,7 @@ HOMES = {
     "lane": "fleet.ops.lane_verbs",
     "drill": "fleet.drills.cli",
     "sweep": "fleet.drills.cli",
+    "worth": "fleet.drills.callers.worth_verb",
 }
 
 

@@ -31,6 +31,7 @@ RUN_ELSEWHERE = {
     "game-day": "tests/ops/test_game_day.py",
     "drill": "tests/drills/test_cli.py",
     "sweep": "tests/drills/test_cli.py",
+    "worth": "tests/drills/test_worth.py",
     "publish": "tests/unit/test_publish.py",
     "pin-ami": "tests/ops/test_embedded.py",
     "review": "tests/ops/test_deploys.py",
