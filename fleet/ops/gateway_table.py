@@ -4,7 +4,7 @@ Items and their meaning are the gateway's own code (`assets/gateway`), which lie
 """
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -108,6 +108,20 @@ class GatewayTable:
                 break
         lines = {each["id"]: Line.read(each) for each in self._read(items.key(items.request_pk(i)) for i in ids)}
         return [lines[i] for i in ids if i in lines]
+
+    def lines(self) -> Iterator[Line]:
+        """Every request that the ledger still holds, in no order; reads the whole table."""
+        asked: dict[str, Any] = {
+            "TableName": self._table,
+            "FilterExpression": "begins_with(pk, :request)",
+            "ExpressionAttributeValues": {":request": {"S": items.request_pk("")}},
+        }
+        while True:
+            page = self._call("Scan", **asked)
+            yield from (Line.read(items.read(each)) for each in page["Items"])
+            if "LastEvaluatedKey" not in page:
+                return
+            asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def _hashes(self) -> dict[str, str]:
         return {str(each["sk"]): str(each["hash"]) for each in self._query(items.KEYS)}

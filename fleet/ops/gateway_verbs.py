@@ -1,8 +1,10 @@
 """The subcommands of `fleetctl` for the gateway's callers: `key add | list | revoke | usage`, and `requests`."""
 
 import dataclasses
+import json
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import click
@@ -114,18 +116,30 @@ def usage_command(operator: Operator, key_id: str | None, days: int, as_json: bo
 @click.command("requests")
 @click.argument("request_id", metavar="[ID]", required=False)
 @click.option("--last", type=click.IntRange(1, 1000), default=20, show_default=True, help="Without ID: so many.")
+@click.option(
+    "--export", type=click.Path(path_type=Path, dir_okay=False), help="Write the whole ledger there, for the drills."
+)
 @json_option
 @pass_operator
-def requests_command(operator: Operator, request_id: str | None, last: int, as_json: bool) -> None:
+def requests_command(operator: Operator, request_id: str | None, last: int, export: Path | None, as_json: bool) -> None:
     """Look up one request of the gateway by its x-request-id, or list the last that failed over to the fallback.
 
     The ledger holds who asked, who answered, tokens, cost and why it ended; no prompt and no answer. Reads only:
-    dynamodb:Query and dynamodb:BatchGetItem on the gateway's table.
+    dynamodb:Query and dynamodb:BatchGetItem on the gateway's table; --export reads all of it (dynamodb:Scan) and writes
+    a line of JSON a request, which `fleetctl drill --callers` and `fleetctl worth --ledger` read.
 
     \b
     Example:  fleetctl requests --last 5 --json | jq '.[].why'
     """
     table = _table(operator)
+    if export:
+        lines = sorted(table.lines(), key=lambda line: (line.began, line.id))
+        try:
+            export.write_text("".join(json.dumps(line.plain()) + "\n" for line in lines), encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"requests: --export is {export}; allowed: a file that can be written ({error})") from None
+        say(f"{export}: {len(lines)} requests")
+        return
     if request_id:
         line = _line(table.line(request_id))
         if as_json:

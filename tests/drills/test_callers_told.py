@@ -1,5 +1,6 @@
 """Callers as an operator drills them: the table, the page, files of callers, and one message per mistake."""
 
+import itertools
 import json
 from pathlib import Path
 
@@ -7,6 +8,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fleet.cli import main
+from fleet.drills import history, scene
+from fleet.drills.callers import recorded
+from fleet.drills.callers.live import Plan
+from fleet.drills.callers.tally import CLOUD, GPU
+from fleet.drills.callers.traffic import Traffic
+from fleet.drills.drill import default_settings
+from fleet.drills.experiment import Job
 
 MARKET = "pool g5.xlarge us-east-2a\n0 all sells\n02:00 all takes\n04:00 all sells\n06:00 end\n"
 
@@ -48,14 +56,35 @@ def test_a_table_of_times_is_answered_by_gpu_cloud_and_nobody_and_drawn(market: 
     assert (market.parent / "out/callers.svg").stat().st_size > 5000
 
 
-def test_a_ledger_replays_as_it_was_asked_by_who_could_fall_back(market: Path) -> None:
+def test_a_ledger_replays_against_a_history_as_the_requests_that_it_is_of(tmp_path: Path) -> None:
+    """Its seconds are whole, and a prompt's length is not in it: nothing else is lost."""
+    past = history.load("2026-07-21-four-reclaims-in-48-hours")
+    traffic, start = Traffic(a_day=600, keys=3), past.market.start
+    wishes = list(itertools.takewhile(lambda each: each.at < past.market.end, traffic.drawn(start, 0)))
+    ledger = tmp_path / "ledger.jsonl"
+    lines = [
+        {"id": str(nth), "caller": f"key:{each.caller}", "began": int(each.at), "stream": each.stream}
+        | {"tokens": each.tokens, "state": "done"}
+        for nth, each in enumerate(wishes)
+    ]
+    ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    read = recorded.read(ledger, start, past.market.end)
+    assert len(read) == len(wishes) > 1000
+    place = scene.named(["07-21"], days=1)
+    plans = (Plan(traffic), Plan(recorded=read))
+    drawn, replayed = (Job(place, "spot-only", 0, default_settings(), callers=plan).run().callers for plan in plans)
+    assert drawn is not None
+    assert replayed is not None
+    for outcome in (GPU, CLOUD):
+        assert replayed.outcomes[outcome] == pytest.approx(drawn.outcomes[outcome], abs=5)
+    assert drawn.outcomes[CLOUD] > 20
+
+
+def test_a_ledger_of_another_time_than_the_drills_is_refused(market: Path) -> None:
     ledger = market.parent / "ledger.jsonl"
-    lines = [{"id": str(at), "caller": "key:1", "began": 946684800 + at, "tokens": 150} for at in (600, 9000)]
-    lines.append({"id": "x", "caller": "address:1", "began": 946684800 + 9000, "stream": True})
-    ledger.write_text("\n".join(json.dumps(line) for line in lines))
-    wrong = drill(market, ledger)
-    assert wrong.exit_code == 2
-    assert "no request between" in wrong.output
+    ledger.write_text('{"caller": "key:1", "began": 946684801}\n')
+    done = drill(market, ledger)
+    assert (done.exit_code, "no request between" in done.output) == (2, True)
 
 
 def test_drawn_callers_are_described_and_without_a_cloud_model_a_drought_leaves_them_unanswered(market: Path) -> None:

@@ -104,7 +104,9 @@ def test_usage_is_what_the_gateway_counted(
     assert "ann" in fleetctl("key", "usage").stdout
 
 
-def test_requests_tells_of_one_or_of_the_last_that_failed_over(fleetctl: Fleetctl, table: DynamoStore) -> None:
+def test_requests_tells_of_one_of_the_last_that_failed_over_or_of_all(
+    fleetctl: Fleetctl, table: DynamoStore, tmp_path: Path
+) -> None:
     now = int(time.time())
     day = 86400
 
@@ -125,6 +127,13 @@ def test_requests_tells_of_one_or_of_the_last_that_failed_over(fleetctl: Fleetct
     assert (one["state"], one["answered_by"], one["dollars"], one["tokens"]) == ("done", "fallback", 0.000012, 7)
     assert told(fleetctl("requests", "killed-1", "--json"))["state"] == "lost"
     assert "request-2" in fleetctl("requests").stdout
+    ledger = tmp_path / "ledger.jsonl"
+    assert fleetctl("requests", "--export", str(ledger)).exit_code == 0
+    exported = [json.loads(line) for line in ledger.read_text().splitlines()]
+    assert {line["id"] for line in exported} >= {"request-1", "request-2", "killed-1"}
+    assert all({"began", "caller", "until"} <= line.keys() for line in exported)
+    nowhere = fleetctl("requests", "--export", str(tmp_path / "no" / "ledger.jsonl"))
+    assert (nowhere.exit_code, "allowed: a file that can be written" in nowhere.output) == (2, True)
     unknown = fleetctl("requests", "\x1b[31mred")
     assert (unknown.exit_code, "\x1b" in unknown.output) == (2, False)
 

@@ -8,13 +8,14 @@ from bisect import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from fleet import cards, prices
 from fleet.drills.callers.live import ASSUMED, Callers, Plan
 from fleet.drills.callers.tally import GPU
 from fleet.drills.callers.traffic import Traffic
 from fleet.events import Event
-from fleet.gateway_settings import CallerTier, Gateway
+from fleet.gateway_settings import Gateway
 from fleet.settings import Settings
 
 LOADS = (0.1, 0.3, 0.5, 0.7, 0.85, 1.0, 1.25, 1.6, 2.2, 3.0, 5.0)  # of what the boxes can do
@@ -115,7 +116,7 @@ def without_caps(settings: Settings) -> Settings:
     """The same gateway, whose tiers and daily dollars bind nobody: what is asked is what answers cost."""
     gateway = settings.gateway or ASSUMED
     free = {"requests_per_day": 10**9, "fallbacks_per_day": 10**9, "parallel": 10**9}
-    tiers: dict[str, CallerTier] = {name: replace(tier, **free) for name, tier in vars(gateway.tiers).items()}
+    tiers: dict[str, Any] = {name: replace(tier, **free) for name, tier in vars(gateway.tiers).items()}
     fallback = replace(gateway.fallback, url="https://cloud", dollars_per_day=1e9, concurrency=10**9)
     return replace(settings, gateway=replace(gateway, tiers=replace(gateway.tiers, **tiers), fallback=fallback))
 

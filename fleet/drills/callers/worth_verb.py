@@ -71,7 +71,7 @@ def worth_command(
     who = _history(ledger) if ledger else options.traffic_of(traffic, rate or Traffic().a_day)
     gateway = settings.gateway or ASSUMED
     asked = {"dollars_per_million_input": cloud_input, "dollars_per_million_output": cloud_output}
-    given = {name: value for name, value in asked.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     gateway = dataclasses.replace(gateway, fallback=dataclasses.replace(gateway.fallback, **given))
     settings = dataclasses.replace(settings, gateway=gateway)
     found = worth_page.Worth(who, gateway, _options(settings, who, days, seeds), _notes(settings, who, days, seeds))
