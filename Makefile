@@ -85,6 +85,9 @@ pictures: $(VENV)/.drill-ready ## draw the pictures of the README and the docs a
 bench-drills: $(VENV)/.drill-ready ## seconds, scaling and memory of 45 simulated days
 	@python -m fleet.drills.bench
 
+bench-callers: $(VENV)/.drill-ready ## what callers add to 45 simulated days; their waits beside queueing theory (minutes)
+	@python -m fleet.drills.callers.bench
+
 # What the box's tests need of the machine: firewall tools, file systems, the AWS CLI, systemd's checker, llama.cpp's OpenMP.
 BOX_PACKAGES := awscli curl iproute2 iptables libgomp1 mount nftables systemd util-linux xfsprogs
 box-setup: ## install (on Debian, as root) the system's tools that the box's tests need

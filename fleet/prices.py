@@ -27,7 +27,7 @@ FLEET = (
     Item("network load balancer", 0.0225 * HOURS),
     Item("model store", 2 * 18.2 * 0.023),
     Item("alarms, dashboard", 5 * 0.10),
-    Item("custom metrics", 25 * 0.30),
+    Item("custom metrics", 35 * 0.30 + 44 * 0.01),
     Item("logs", 0.05 * 0.50),
 )
 GATEWAY = (

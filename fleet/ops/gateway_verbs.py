@@ -133,12 +133,12 @@ def requests_command(operator: Operator, request_id: str | None, last: int, expo
     """
     table = _table(operator)
     if export:
-        lines = sorted(table.lines(), key=lambda line: (line.began, line.id))
+        ledger = sorted(table.lines(), key=lambda line: (line.began, line.id))
         try:
-            export.write_text("".join(json.dumps(line.plain()) + "\n" for line in lines), encoding="utf-8")
+            export.write_text("".join(json.dumps(line.plain()) + "\n" for line in ledger), encoding="utf-8")
         except OSError as error:
             raise UserError(f"requests: --export is {export}; allowed: a file that can be written ({error})") from None
-        say(f"{export}: {len(lines)} requests")
+        say(f"{export}: {len(ledger)} requests")
         return
     if request_id:
         line = _line(table.line(request_id))

@@ -58,6 +58,7 @@ NOT_MADE = {
     "bench-boot": "a measure",
     "bench-fleets": "a measure of hours",
     "bench-leave": "a measure",
+    "bench-callers": "a measure",
     "bench-changes": "a measure",
     "bench-drills": "a measure",
     "bench-gateway": "a measure",

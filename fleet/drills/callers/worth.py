@@ -131,13 +131,14 @@ def steady(traffic: Traffic, settings: Settings, instance_type: str, boxes: int,
         rate = load * boxes * 3600 / seconds
         flat = replace(traffic, shape="flat", a_day=rate * 24)
         callers = Callers(Plan(flat, lane=lane), without_caps(settings))
-        for event in _always(boxes, instance_type, REQUESTS / rate * 3600):
+        for event in always(boxes, instance_type, REQUESTS / rate * 3600):
             callers.add(event)
         points.append((rate, callers.tally.share(GPU)))
     return Curve(tuple(points))
 
 
-def _always(boxes: int, instance_type: str, seconds: float) -> Iterator[Event]:
+def always(boxes: int, instance_type: str, seconds: float) -> Iterator[Event]:
+    """The log of so many boxes that always serve."""
     whole = {"name": "steady", "desired": boxes}
     yield Event(MONDAY, "start", whole)
     for number in range(boxes):
