@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
 
+from fleet import names
 from fleet.cards import card_of
-from fleet.drills.behaviour import Behaviour
 from fleet.drills.callers.box import Box
 from fleet.drills.callers.front import CloudModel, Front
 from fleet.drills.callers.tally import Tally
@@ -118,7 +118,7 @@ class Callers:
             self._ends(box_id)
         elif box_id in self._noticed:  # its gate is shut at once; the balancer learns of it later
             box.shut = True
-            ends = self._noticed[box_id] + Behaviour().notice_seconds - drain.safety_margin_seconds
+            ends = self._noticed[box_id] + names.NOTICE_SECONDS - drain.safety_margin_seconds
             box.leave(max(0.0, min(ends - self._clock.now, drain.budget_seconds)))
             self._clock.after(NAMED_SECONDS, self._forget, box)
         else:  # planned: the balancer lets go first

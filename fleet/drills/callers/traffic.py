@@ -13,6 +13,7 @@ DAY_SECONDS = 86400.0
 # Assumed: an office's hours, UTC. The weight of each hour, and of a Saturday or Sunday beside a weekday.
 HOURS = (1, 1, 1, 1, 1, 2, 4, 8, 14, 18, 20, 18, 15, 18, 20, 19, 17, 14, 10, 8, 6, 4, 3, 2)
 WEEKEND = 0.4
+MEAN = sum(HOURS) / 24 * (5 + 2 * WEEKEND) / 7
 Tier = Literal["anonymous", "free", "pro"]
 
 
@@ -61,13 +62,12 @@ class Traffic(Section):
             return 1.0
         day = int(at // DAY_SECONDS)
         weekend = (day + 3) % 7 >= 5  # the epoch was a Thursday
-        mean = sum(HOURS) / 24 * (5 + 2 * WEEKEND) / 7
-        return HOURS[int(at % DAY_SECONDS // 3600)] * (WEEKEND if weekend else 1.0) / mean
+        return HOURS[int(at % DAY_SECONDS // 3600)] * (WEEKEND if weekend else 1.0) / MEAN
 
     def drawn(self, start: float, seed: int) -> Iterator[Asked]:
         """Requests from `start` on, without an end; the same seed, the same requests."""
         draw = Random(f"{seed}/callers")  # noqa: S311  a simulation, no secret
-        most = 1.0 if self.shape == "flat" else max(HOURS) / (sum(HOURS) / 24 * (5 + 2 * WEEKEND) / 7)
+        most = 1.0 if self.shape == "flat" else max(HOURS) / MEAN
         rate, at = self.a_day / DAY_SECONDS / self.at_once * most, start
         while True:
             at += draw.expovariate(rate)
