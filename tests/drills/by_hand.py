@@ -2,9 +2,14 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events
+from fleet.drills.cloud import SimulatedCloud
 from fleet.drills.market import PLENTY, Market, MarketPool, Step, pool
+from fleet.events import Event
+from fleet.settings import Settings
+from lambdas.watchdog.handler import run
 
 HOUR = 3600.0
 START = 1_785_000_000.0 // 60 * 60  # a whole minute
@@ -49,3 +54,36 @@ def with_steps(base: Market, steps: Iterable[Step]) -> Market:
     """The same market with some more steps, put in where they belong in time."""
     more = sorted([*base.steps(), *steps], key=lambda step: step.at)
     return replace(base, read=lambda: iter(more))
+
+
+def build(
+    settings: Settings, scene: Market, behaviour: Behaviour | None = None, *, watched: bool = False, **start: Any
+) -> tuple[SimulatedCloud, list[Event]]:
+    """A cloud that has not begun, and its log; watched, it wakes the watchdog's own handler."""
+    log: list[Event] = []
+    cloud = SimulatedCloud(scene, settings=settings, behaviour=behaviour or exact(), emit=log.append, **start)
+    if watched:
+        cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=settings, now=now))
+    return cloud, log
+
+
+def told(log: list[Event], kind: str, **fields: Any) -> list[float]:
+    """Seconds from the start of the events of this kind with these fields."""
+    return [
+        event.at.timestamp() - START
+        for event in log
+        if event.kind == kind and all(event.fields.get(key) == value for key, value in fields.items())
+    ]
+
+
+def dark_seconds(log: list[Event]) -> float:
+    """From the last moment a box served to the next one, where no other served in between."""
+    serving, dark, since = 0, 0.0, None
+    for event in log:
+        if event.kind == "box.serving":
+            dark += event.at.timestamp() - since if serving == 0 and since is not None else 0.0
+            serving += 1
+        elif event.kind == "box.unserving":
+            serving -= 1
+            since = event.at.timestamp() if serving == 0 else since
+    return dark

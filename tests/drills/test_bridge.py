@@ -16,7 +16,7 @@ from fleet.events import Event
 from fleet.settings import Settings
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
-from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market
+from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, told
 
 pytestmark = pytest.mark.slow
 
@@ -34,14 +34,6 @@ def lived(settings: Settings, scene: Market, behaviour: Behaviour, seed: int = 0
     log: list[Event] = []
     result = drill.run(Drill(scene, settings, behaviour, seed=seed, emit=log.append), Watchdog())
     return log, result
-
-
-def times(log: list[Event], kind: str, **fields: object) -> list[float]:
-    return [
-        event.at.timestamp() - START
-        for event in log
-        if event.kind == kind and all(event.fields.get(key) == value for key, value in fields.items())
-    ]
 
 
 def ended_by_us_while_alone(log: list[Event]) -> list[Event]:
@@ -62,7 +54,7 @@ def ended_by_us_while_alone(log: list[Event]) -> list[Event]:
 
 def test_window_of_a_drought_is_first_failure_patience_flip_and_boot(bridge: Settings) -> None:
     log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact())
-    (failover,) = times(log, "decision", action="failover")
+    (failover,) = told(log, "decision", action="failover")
     # attempt at the notice, an event's time cut to seconds, patience, and the clock's own event
     assert failover == HOUR + 15 + 1 + 130 + 1
     lost = result.measure.windows[1]
@@ -71,14 +63,14 @@ def test_window_of_a_drought_is_first_failure_patience_flip_and_boot(bridge: Set
 
 def test_market_that_answers_after_two_minutes_sees_no_failover(bridge: Settings) -> None:
     log, _ = lived(bridge, market((HOUR, 0), (HOUR + 120, 1000)), exact())
-    assert not times(log, "decision", action="failover")
+    assert not told(log, "decision", action="failover")
 
 
 @pytest.mark.parametrize("patience", [60, 130, 300])
 def test_patience_is_a_setting(bridge: Settings, patience: int) -> None:
     settings = replace(bridge, bridge=replace(bridge.bridge, patience_seconds=patience))
     log, _ = lived(settings, market((HOUR, 0), (5 * HOUR, 1000)), exact())
-    assert times(log, "decision", action="failover") == [HOUR + 15 + 1 + patience + 1]
+    assert told(log, "decision", action="failover") == [HOUR + 15 + 1 + patience + 1]
 
 
 @pytest.mark.parametrize("region", synthetic.regions())
@@ -99,7 +91,7 @@ def test_every_drought_is_decided_within_20_s_and_none_within_patience(
 def test_alarm_path_holds_when_every_event_but_the_scans_is_lost(bridge: Settings) -> None:
     lossy = exact(events=Events(delay=(1, 1), lost_share=1.0))
     log, _ = lived(bridge, market((HOUR, 0), (20 * HOUR, 1000)), lossy)
-    (failover,) = times(log, "decision", action="failover")
+    (failover,) = told(log, "decision", action="failover")
     assert failover <= HOUR + 5 + 12 * 60 + 60 + 300 + bridge.scan_seconds
 
 
@@ -107,7 +99,7 @@ def test_doubled_and_late_events_never_fail_over_twice(bridge: Settings) -> None
     unruly = replace(Behaviour(), events=Events(doubled_share=1.0, late_share=0.5))
     for seed in range(3):
         log, _ = lived(bridge, market((HOUR, 0), (9 * HOUR, 1000)), unruly, seed)
-        assert len(times(log, "decision", action="failover")) == 1
+        assert len(told(log, "decision", action="failover")) == 1
         assert len([e for e in log if e.kind == "mail" and "failover" in e.fields["subject"]]) == 1
 
 
@@ -158,7 +150,7 @@ AHEAD = {"recommendation_ahead_share": 1.0, "recommendation_ahead": (500, 500)}
 
 def test_loss_that_was_announced_in_time_costs_nobody_a_second(bridge: Settings) -> None:
     log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact(**AHEAD))
-    assert len(times(log, "decision", action="bridged")) == 1
+    assert len(told(log, "decision", action="bridged")) == 1
     assert len(result.measure.windows) == 1  # the first boot
 
 
@@ -172,13 +164,13 @@ def test_warning_while_nothing_is_sold_keeps_the_box_that_cannot_be_bought_back(
         cloud.ec2.recommend(box)
     cloud.run()
     assert "could not be bought back" in str([e.fields for e in log if e.fields.get("action") == "refused"])
-    assert not times(log, "lever", percentage=100)
-    assert not times(log, "box.unserving", why="notice")
+    assert not told(log, "lever", percentage=100)
+    assert not told(log, "box.unserving", why="notice")
 
 
 def test_return_waits_for_the_bar_of_calm_and_is_launch_first(bridge: Settings) -> None:
     log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact(scores=Scores(wrong_share=0)))
-    (back,) = times(log, "decision", action="re-arm")
+    (back,) = told(log, "decision", action="re-arm")
     bar = bridge.bridge.bar_seconds * (1 + bridge.bridge.bar_sways_percent / 100 * 3 / 4)  # its box lived for an hour
     assert abs(back - (5 * HOUR + bar)) <= 2 * bridge.scan_seconds
     assert len(result.measure.windows) == 2
@@ -191,7 +183,7 @@ def test_return_waits_for_the_bar_of_calm_and_is_launch_first(bridge: Settings) 
 def test_flips_in_both_worlds_never_end_the_last_serving_box(bridge: Settings, replaces: bool) -> None:
     steps = [(HOUR, 0), (4 * HOUR, 1000), (8 * HOUR, 0), (9 * HOUR, 1000)]
     log, _ = lived(bridge, market(*steps), exact(replaces_wrong_kind=replaces))
-    assert len(times(log, "decision", action="re-armed")) >= 1
+    assert len(told(log, "decision", action="re-armed")) >= 1
     assert not ended_by_us_while_alone(log)
 
 
@@ -199,14 +191,14 @@ def test_swap_of_16_july_does_not_happen_on_a_return(bridge: Settings) -> None:
     """Then, 8.7 s after its launch a cold spot box counted as capacity and ended the healthy on-demand one."""
     swift = exact(running_after=(8.7, 8.7), warmup_seconds=0)
     log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), swift)
-    assert times(log, "decision", action="re-armed")
+    assert told(log, "decision", action="re-armed")
     assert not ended_by_us_while_alone(log)
     assert len(result.measure.windows) == 2  # first boot, drought; none at the return
 
 
 def test_rebalancing_never_ends_the_last_serving_box(bridge: Settings) -> None:
     log, _ = lived(bridge, market((HOUR, 0), (HOUR + 300, 1000), (6 * HOUR, 0), (9 * HOUR, 1000)), exact(**AHEAD))
-    assert times(log, "rebalance")
+    assert told(log, "rebalance")
     assert not ended_by_us_while_alone(log)
 
 
@@ -222,7 +214,7 @@ def test_deploys_and_health_replacements_never_end_the_last_serving_box(bridge: 
     else:
         cloud.wedge(next(iter(cloud.ec2.running)))
     cloud.run()
-    assert len(times(log, "box.launched")) == 2
+    assert len(told(log, "box.launched")) == 2
     assert not ended_by_us_while_alone(log)
 
 

@@ -10,26 +10,15 @@ import pytest
 from fleet.drills import history
 from fleet.drills.behaviour import Behaviour
 from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.market import Market
 from fleet.events import Event
 from fleet.settings import Settings
-from tests.drills.by_hand import BOOT_SECONDS, START, exact, market
-
-
-def build(settings: Settings, market: Market, behaviour: Behaviour | None = None) -> tuple[SimulatedCloud, list[Event]]:
-    log: list[Event] = []
-    cloud = SimulatedCloud(market, settings=settings, behaviour=behaviour or exact(), emit=log.append)
-    return cloud, log
-
-
-def seconds(log: list[Event], kind: str) -> list[float]:
-    return [event.at.timestamp() - START for event in log if event.kind == kind]
+from tests.drills.by_hand import BOOT_SECONDS, START, build, market, told
 
 
 def test_an_empty_group_in_a_drought_retries_on_the_measured_ladder(settings: Settings) -> None:
     cloud, log = build(settings, market((0.5, 0), hours=1))
     cloud.run()
-    gaps = [round(after - before) for before, after in pairwise(seconds(log, "launch.failed"))]
+    gaps = [round(after - before) for before, after in pairwise(told(log, "launch.failed"))]
     assert gaps[:10] == [11, 11, 65, 65, 120, 120, 240, 480, 600, 600]
 
 
@@ -39,13 +28,13 @@ def test_a_flip_makes_the_group_try_again_at_once(settings: Settings) -> None:
     cloud.flip(cloud.group(), 100, send_template=True)
     cloud.run()
     assert [event.fields["purchase"] for event in log if event.kind == "box.launched"] == ["on-demand"]
-    assert seconds(log, "box.launched") == [1507]
+    assert told(log, "box.launched") == [1507]
 
 
 def test_a_first_boot_serves_after_kernel_boot_and_probes(settings: Settings) -> None:
     cloud, log = build(settings, market(hours=1))
     cloud.run()
-    assert seconds(log, "box.serving") == [2 + BOOT_SECONDS]
+    assert told(log, "box.serving") == [2 + BOOT_SECONDS]
 
 
 def test_same_seed_same_bytes(settings: Settings) -> None:

@@ -6,52 +6,20 @@ from typing import Any
 
 import pytest
 
-from fleet.drills.behaviour import Behaviour, Boots, Events
+from fleet.drills.behaviour import Boots, Events
 from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.market import Market, Step
+from fleet.drills.market import Step
 from fleet.drills.world import Fault
-from fleet.events import Event
 from fleet.settings import Capacity, Settings
 from lambdas.watchdog.cloud import BusyError, DeniedError, GoneError, RefreshActiveError, ThrottledError
-from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
-from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, with_steps
+from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, build, dark_seconds, exact, market, told, with_steps
 
 LAUNCH, FLIP = 2, 7
 
 
-def build(
-    settings: Settings, scene: Market, behaviour: Behaviour | None = None, **start: Any
-) -> tuple[SimulatedCloud, list[Event]]:
-    log: list[Event] = []
-    cloud = SimulatedCloud(scene, settings=settings, behaviour=behaviour or exact(), emit=log.append, **start)
-    return cloud, log
-
-
-def told(log: list[Event], kind: str, **fields: Any) -> list[float]:
-    """Seconds from the start of the events of this kind with these fields."""
-    return [
-        event.at.timestamp() - START
-        for event in log
-        if event.kind == kind and all(event.fields[key] == value for key, value in fields.items())
-    ]
-
-
 def flip(cloud: SimulatedCloud, percentage: int) -> None:
     cloud.flip(cloud.group(), percentage, send_template=True)
-
-
-def dark_seconds(log: list[Event]) -> float:
-    """From the last moment a box served to the next one, where no other served in between."""
-    serving, dark, since = 0, 0.0, None
-    for event in log:
-        if event.kind == "box.serving":
-            dark += event.at.timestamp() - since if serving == 0 and since is not None else 0.0
-            serving += 1
-        elif event.kind == "box.unserving":
-            serving -= 1
-            since = event.at.timestamp() if serving == 0 else since
-    return dark
 
 
 # --- hooks -----------------------------------------------------------------------------------------------------------
@@ -98,8 +66,7 @@ def test_a_box_that_hears_its_notice_while_it_boots_gives_its_launch_up(
 
 def test_a_churn_of_reclaims_during_boots_ends_on_on_demand_and_not_in_a_suspended_launch(settings: Settings) -> None:
     churn = [(200 + 300 * n + 120 * sells, sells) for n in range(24) for sells in (0, 1)]
-    cloud, log = build(settings, market(*churn, hours=3), state=State(Mode.ARMED).dumps(), serving="spot")
-    cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=settings, now=now))
+    cloud, log = build(settings, market(*churn, hours=3), state=State(Mode.ARMED).dumps(), serving="spot", watched=True)
     cloud.run()
     assert len(told(log, "launch.failed", why="launch abandoned: by the watchdog")) == 5
     actions = [event.fields["action"] for event in log if event.kind == "decision"]

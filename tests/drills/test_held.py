@@ -10,10 +10,8 @@ from fleet.drills.cloud import SimulatedCloud
 from fleet.events import Event
 from fleet.settings import Settings
 from lambdas.watchdog.cloud import GoneError
-from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
-from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market
-from tests.drills.test_group import dark_seconds, told
+from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, build, dark_seconds, exact, market, told
 
 RECLAIM = market((2 * HOUR, 0), (2 * HOUR + 125, 1000), hours=5)  # the box goes, and the market sells again
 HEARTBEAT = 1800
@@ -22,17 +20,8 @@ ENDS = "held by the launch hook, and for nothing"
 
 def lived(settings: Settings, behaviour: Behaviour, *, watched: bool = True) -> tuple[SimulatedCloud, list[Event]]:
     """A serving spot box is reclaimed, and so is, or dies in its user data, whatever the behaviour says."""
-    log: list[Event] = []
-    cloud = SimulatedCloud(
-        RECLAIM,
-        settings=settings,
-        behaviour=behaviour,
-        emit=log.append,
-        state=State(Mode.ARMED).dumps(),
-        serving="spot",
-    )
-    if watched:
-        cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=settings, now=now))
+    state = State(Mode.ARMED).dumps()
+    cloud, log = build(settings, RECLAIM, behaviour, watched=watched, state=state, serving="spot")
     cloud.run()
     return cloud, log
 
@@ -68,11 +57,8 @@ def test_box_that_died_held_is_replaced_within_a_minute_of_the_look_that_sees_it
     settings: Settings,
 ) -> None:
     silent = dies(events=replace(exact().events, lost_share=1.0))
-    log: list[Event] = []
-    cloud = SimulatedCloud(
-        RECLAIM, settings=settings, behaviour=silent, emit=log.append, state=State(Mode.ARMED).dumps(), serving="spot"
-    )
-    cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=settings, now=now))
+    state = State(Mode.ARMED).dumps()
+    cloud, log = build(settings, RECLAIM, silent, watched=True, state=state, serving="spot")
     cloud.command("scan", at=START + 2 * HOUR + 600)
     cloud.run()
     assert seen(log) == 2 * HOUR + 600
@@ -82,13 +68,8 @@ def test_box_that_died_held_is_replaced_within_a_minute_of_the_look_that_sees_it
 def test_box_that_is_taken_before_its_agent_runs_is_replaced_within_a_minute_of_its_notice(settings: Settings) -> None:
     scene = market((20, 0), (21, 1000), hours=2)
     for watched in (True, False):
-        log: list[Event] = []
         slow = exact(register_after_kernel=(200, 200))
-        cloud = SimulatedCloud(
-            scene, settings=settings, behaviour=slow, emit=log.append, state=State(Mode.ARMED).dumps()
-        )
-        if watched:
-            cloud.watch(lambda payload, now, cloud=cloud: run(payload, cloud=cloud, settings=settings, now=now))
+        cloud, log = build(settings, scene, slow, watched=watched, state=State(Mode.ARMED).dumps())
         cloud.run()
         first, second = told(log, "box.launched")[:2]
         assert (second - 20 <= 60) is watched, (first, second)
@@ -109,10 +90,7 @@ def test_group_that_sees_such_a_box_by_itself_replaces_it_without_us(settings: S
 def test_group_that_ends_a_held_box_by_name_does_so_after_its_death_too(settings: Settings) -> None:
     cloud, log = lived(settings, dies(terminates_held=True), watched=False)
     assert len(told(log, "box.launched")) == 3
-    log.clear()
-    cloud = SimulatedCloud(
-        RECLAIM, settings=settings, behaviour=dies(terminates_held=True), emit=log.append, serving="spot"
-    )
+    cloud, log = build(settings, RECLAIM, dies(terminates_held=True), serving="spot")
     cloud.run(START + 2 * HOUR + 300)
     (dead,) = [box.id for box in cloud.group().boxes]
     assert cloud.instances((dead,))[dead].state == "terminated"

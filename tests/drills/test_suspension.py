@@ -3,14 +3,11 @@
 from itertools import pairwise
 
 from fleet.drills.behaviour import Scores
-from fleet.drills.cloud import SimulatedCloud
 from fleet.drills.market import PLENTY, Step
 from fleet.events import Event
 from fleet.settings import Settings
-from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
-from tests.drills.by_hand import HOUR, START, exact, market, with_steps
-from tests.drills.test_group import told
+from tests.drills.by_hand import HOUR, START, build, exact, market, told, with_steps
 
 DAY = 24 * HOUR
 SELLS_AGAIN = 42 * HOUR
@@ -22,17 +19,14 @@ def lived(settings: Settings, *, watched: bool) -> list[Event]:
     steps = [
         Step(START + at, "g6.xlarge", supply, purchase="on-demand") for at, supply in ((HOUR, 0), (SELLS_AGAIN, PLENTY))
     ]
-    log: list[Event] = []
-    cloud = SimulatedCloud(
+    cloud, log = build(
+        settings,
         with_steps(market((HOUR, 0), hours=60), steps),
-        settings=settings,
-        behaviour=exact(suspended_after_failing_seconds=DAY, scores=Scores(refuses=(1, 1), wrong_share=0)),
-        emit=log.append,
+        exact(suspended_after_failing_seconds=DAY, scores=Scores(refuses=(1, 1), wrong_share=0)),
+        watched=watched,
         state=State(Mode.ARMED).dumps(),
         serving="spot",
     )
-    if watched:
-        cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=settings, now=now))
     cloud.run()
     return log
 
