@@ -36,6 +36,7 @@ def named(name: str) -> Caller:
     return next(caller for caller in CALLERS if name in caller.name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("newer", [True, False], ids=["ps waits for loads", "ps lists what loads"])
 def test_day_of_mixed_callers_shuts_no_gate_and_replaces_no_box(newer: bool) -> None:
     day = Day(a_box(), [replace(caller, until=QUIET_FROM) for caller in CALLERS], newer=newer).run(DAY)

@@ -17,6 +17,8 @@ from fleet.events import Event
 from fleet.settings import Capacity
 from tests.drills.by_hand import HOUR, START, with_steps
 
+pytestmark = pytest.mark.slow
+
 POOLS = (pool("g6.xlarge", "us-east-2a"), pool("g5.xlarge", "us-east-2b"))
 DAY = 24 * HOUR
 FEW = tries(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
