@@ -144,6 +144,9 @@ cloud: $(DEV) ## an AWS inside this machine, in the foreground: try every comman
 game-day: $(DEV) ## the fleet through a bad day on an AWS inside this machine, under load; ARGS=--live for your own
 	@fleetctl game-day $(ARGS)
 
+faults: $(DEPLOY) ## what `fleetctl game-day --live --scenario N` injects, in a stack of its own; ARGS=destroy takes it away again
+	cdk $(or $(ARGS),deploy) --app "python -m stacks.faults" --output build/faults --no-notices
+
 bench-ops: $(DEV) ## seconds and calls of fleetctl status and preflight
 	python -m scripts.bench_ops
 

@@ -111,6 +111,7 @@ def gateway_log_group(fleet: str) -> str:
 ROOMS = ("store", "lever", "group")  # stacks, in the order in which they deploy
 ROOM_GATEWAY = "gateway"  # the last, where the settings have a gateway
 ALL_ROOMS = (*ROOMS, ROOM_GATEWAY)
+ROOM_FAULTS = "faults"  # of game days: made by `make faults` alone
 OUTPUT_BUCKET = "BucketName"  # of the store
 OUTPUT_ENDPOINT = "Endpoint"  # of the group, and of the gateway
 CACHE_PREFIX = "cache/"  # of the store: what boxes may write; everything else only `fleetctl publish`
@@ -160,6 +161,10 @@ TAG_BOOT = "fleet:boot"  # set by the box itself once it knows
 BOOT_WARM = "warm"
 BOOT_COLD = "cold"
 BOOT_FAILED = "failed"  # before it gives its launch up: what tells a failed boot from a reclaimed one
+
+TAG_FAULT = "fleet:fault"  # of an experiment's template: which fault it is
+FAULT_NOTICE = "notice"
+FAULT_DRY = "dry"
 
 # --- metrics ---------------------------------------------------------------------------------------------------
 

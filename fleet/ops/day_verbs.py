@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import tempfile
+import time
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,8 @@ from fleet.errors import EXIT_ATTENTION, UserError
 from fleet.ops import history, receipt, render
 from fleet.ops.aws import Aws
 from fleet.ops.context import Operator, folder, json_option, pass_operator
-from fleet.ops.gameday import scenario
+from fleet.ops.gameday import faults
+from fleet.ops.gameday import scenario as day_scenario
 from fleet.terminal import Terminal, say
 
 
@@ -66,8 +68,17 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
         Terminal().print(render.history(log, boxes, page, lines=sources.lines_skipped))
 
 
+LIVE_DAY = "Boxes end, the fleet is dark for minutes, it takes about 5 hours"
+
+
 @click.command("game-day")
 @click.option("--live", is_flag=True, help="On the account of your credentials: real boxes, real money, hours.")
+@click.option(
+    "--scenario",
+    type=click.IntRange(1, len(faults.SCENARIOS)),
+    help="On a live account, one fault instead of the day: 1 a notice under fifty short requests, 2 a notice in a long "
+    "prefill, 3 a dry market, 4 a notice under fifty streams. Needs `make faults`.",
+)
 @click.option("--endpoint", help="Where the load goes on a live account (default: the fleet's own endpoint).")
 @click.option("--no-load", is_flag=True, help="Play without load: the endpoint cannot be reached from here.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
@@ -81,25 +92,36 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
 @json_option
 @pass_operator
 def game_day_command(
-    operator: Operator, live: bool, endpoint: str | None, no_load: bool, yes: bool, out: Path, as_json: bool
+    operator: Operator,
+    live: bool,
+    scenario: int | None,
+    endpoint: str | None,
+    no_load: bool,
+    yes: bool,
+    out: Path,
+    as_json: bool,
 ) -> None:
     """Lead the fleet through a bad day on purpose, with a receipt for each step.
 
     Arm through the real gate, a planned roll under load, a false alarm, a real one, a real terminate, a scan that must
     refuse, the valve. On the embedded AWS unless --live is given, where the first step that does not hold ends the day.
+    --live --scenario N plays a single fault, by AWS's fault injection, and leaves mode and lever alone.
     Ends with 0 if every step held, 3 otherwise. The fleet is left pinned: `fleetctl arm` ends the day.
     """
     if endpoint and not live:
         raise UserError("game-day: --endpoint is for a live account; allowed: --live --endpoint URL")
     if endpoint and (urlsplit(endpoint).scheme not in ("http", "https") or not urlsplit(endpoint).hostname):
         raise UserError(f"game-day: --endpoint is {endpoint}; allowed: an address such as http://HOST:11434")
-    if wrong := scenario.unplayable(operator.settings):
+    if scenario and not live:
+        raise UserError("game-day: --scenario is for a live account; allowed: --live --scenario N (here: `make chaos`)")
+    if not scenario and (wrong := day_scenario.unplayable(operator.settings)):
         raise UserError("\n".join(f"game-day: {line}" for line in wrong))
     folder("game-day", out)
     if live and not yes:
         click.echo(f"game-day on {operator.settings.fleet_name} in {operator.settings.region}, live:", err=True)
-        click.confirm("Boxes end, the fleet is dark for minutes, it takes about 5 hours. Go on?", abort=True, err=True)
-    receipts, page = _play(operator, live=live, endpoint=endpoint, with_load=not no_load, out=out)
+        what = f"Scenario {scenario}: a box ends, callers may notice" if scenario else LIVE_DAY
+        click.confirm(f"{what}. Go on?", abort=True, err=True)
+    receipts, page = _play(operator, live=live, number=scenario, endpoint=endpoint, with_load=not no_load, out=out)
     if as_json:
         click.echo((out / "receipts.json").read_text())
     else:
@@ -108,7 +130,9 @@ def game_day_command(
         raise click.exceptions.Exit(EXIT_ATTENTION)
 
 
-def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bool, out: Path) -> Any:
+def _play(
+    operator: Operator, *, live: bool, number: int | None, endpoint: str | None, with_load: bool, out: Path
+) -> Any:
     from fleet.ops.gameday import report as day_report
     from fleet.ops.gameday.live_stage import LiveStage
     from fleet.ops.gameday.load import Load
@@ -131,9 +155,13 @@ def _play(operator: Operator, *, live: bool, endpoint: str | None, with_load: bo
             fleet = stack.enter_context(standing(folder, operator.settings_path))
             aws = Aws(settings.region, environment=fleet.aws.environment())
             stage = EmbeddedStage(fleet, aws, stack.enter_context(front_door(aws, settings.fleet_name)))
-        load = stack.enter_context(Load(stage.endpoint, settings.model.name)) if with_load else None
-        day, began = scenario.Day(stage, load), datetime.now(UTC)
-        receipts = list(scenario.play(day, scenario.STEPS, tell, to_the_end=not live))
+        steps, load = day_scenario.STEPS, Load(stage.endpoint, settings.model.name)
+        if number:
+            steps, chosen = faults.steps(settings, number, time.sleep), faults.SCENARIOS[number]
+            load = dataclasses.replace(load, threads=chosen.threads, prompts=chosen.prompts)
+        day = day_scenario.Day(stage, stack.enter_context(load) if with_load else None)
+        began = datetime.now(UTC)
+        receipts = list(day_scenario.play(day, steps, tell, to_the_end=not live))
         return receipts, day_report.write(day, receipts, began, out)
 
 

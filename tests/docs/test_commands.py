@@ -64,6 +64,7 @@ NOT_MADE = {
     "bench-gateway": "a measure",
     "bench-lane": "a measure",
     "chaos": "a measure of ten minutes",
+    "faults": "deploys what an account alone can carry out; its templates: tests/infra/test_faults.py",
     "bench-policy": "a measure of an hour",
     "bench-receipts": "a measure",
     "bench-reclaim": "a measure",
