@@ -14,8 +14,8 @@ export CDK_DISABLE_VERSION_CHECK := 1
 
 # Every package is one that requirements.lock names by its hash, and none runs code of its own when it is installed.
 INSTALL := uv pip install -q --require-hashes --no-build -c requirements.lock
-DEPLOY := $(VENV)/.deploy-ready $(VENV)/.gateway-ready node_modules/.ready
-DEV := $(VENV)/.dev-ready $(VENV)/.gateway-ready node_modules/.ready
+DEPLOY := $(VENV)/.deploy-ready $(VENV)/.gateway-ready $(VENV)/.lane-ready node_modules/.ready
+DEV := $(VENV)/.dev-ready $(VENV)/.gateway-ready $(VENV)/.lane-ready node_modules/.ready
 ARGS :=
 
 help: ## list the verbs
@@ -48,6 +48,13 @@ $(VENV)/.gateway-ready: requirements-gateway.txt requirements-aws.txt requiremen
 	$(INSTALL) --target $(VENV)/gateway-image $(IMAGE) -r requirements-gateway.txt
 	rm -rf $(VENV)/gateway-image/bin $(VENV)/gateway-image/.lock
 	cd $(VENV)/gateway-image/botocore/data && find . -mindepth 1 -maxdepth 1 -type d $(patsubst %,! -name %,$(CALLED)) -exec rm -r {} +
+	touch $@
+
+# What the lane imports, for the box's platform and its Python: `fleet.box_config` packs it into the bundle.
+BOX := --python-platform x86_64-manylinux_2_28 --python-version 3.9
+$(VENV)/.lane-ready: requirements-lane.lock Makefile | $(VENV)/.uv-ready
+	rm -rf $(VENV)/lane-packages
+	uv pip install -q --require-hashes --no-build --target $(VENV)/lane-packages $(BOX) -r requirements-lane.lock
 	touch $@
 
 $(VENV)/.review-ready: requirements-review.txt $(VENV)/.drill-ready
@@ -209,6 +216,7 @@ LOCK := uv pip compile -q --universal --python-version 3.11 --no-header --no-ann
 lock: | $(VENV)/.uv-ready ## pin what the requirements pull in, with the hash of every file
 	$(LOCK) requirements-dev.txt -o requirements.lock
 	echo uv==$(UV) | $(LOCK) - -o requirements-uv.lock
+	uv pip compile -q $(BOX) --no-header --no-annotate --generate-hashes --only-binary :all: requirements-lane.txt -o requirements-lane.lock
 
 # --- measures -------------------------------------------------------------------------------------------------
 bench: $(filter-out bench-policy bench-fleets bench-alike,$(shell sed -nE 's/^(bench-[a-z]+):.*/\1/p' $(MAKEFILE_LIST))) ## every measure but those that take an hour, and the comparison with another commit

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 import zipfile
 from fnmatch import fnmatch
 from pathlib import Path
@@ -11,10 +12,19 @@ from typing import Any
 import jinja2
 
 from fleet import names
+from fleet.errors import UserError
 from fleet.settings import Settings
 
-BUNDLE = Path(__file__).parent.parent / "assets" / "bootstrap"  # travels as a zip; links are followed
-BUNDLE_EXCLUDE = (".*", "__pycache__", "*.pyc", "user_data.sh.j2")  # a cache in it would roll every box
+ASSETS = Path(__file__).parent.parent / "assets"
+BUNDLE = ASSETS / "bootstrap"  # links are followed
+PACKAGES = Path(sys.prefix, "lane-packages")  # installed for the box's platform and Python: see the Makefile
+# What travels as one zip: folders by their place in it, and which of their files. A cache in it would roll every box.
+PACKED = {
+    "": (BUNDLE, ("*.py", "*.service")),
+    "lane": (ASSETS / "lane", ("*.py",)),
+    "relay": (ASSETS / "relay", ("*.py",)),
+    "packages": (PACKAGES, ("*.py", "*.so", "LICENSE*", "NOTICE*")),
+}
 
 # Every AWS action that code on the box calls, by what it acts on: the role grants these and no others.
 ACTIONS = {
@@ -60,20 +70,26 @@ def box_config(settings: Settings, *, bucket: str, target_group_arn: str, **over
         "drain_budget_seconds": settings.drain.budget_seconds,
         "safety_margin_seconds": settings.drain.safety_margin_seconds,
         "planned_seconds": settings.drain.planned_seconds,
+        "gateway": settings.gateway is not None,
+        "lane_deadline_seconds": settings.lane.deadline_seconds,
+        "lane_inexact_slices": settings.lane.inexact_slices,
         **overrides,
     }
 
 
 def bundle() -> bytes:
-    """The zip of the box's programs and units. The same files make the same bytes, whatever machine packs them:
-    without times, modes or compression.
+    """The zip of the box's programs, units and packages. The same files make the same bytes, whatever machine packs
+    them: without times, modes or compression. Raises UserError where the packages were not installed.
     """
+    if not (PACKAGES / "aiohttp").is_dir():
+        raise UserError("the packages of the boxes' lane are not installed: run `make setup`")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
-        for path in sorted(BUNDLE.rglob("*")):
-            name = path.relative_to(BUNDLE)
-            if path.is_file() and not any(fnmatch(part, out) for part in name.parts for out in BUNDLE_EXCLUDE):
-                archive.writestr(zipfile.ZipInfo(name.as_posix()), path.read_bytes())
+        for place, (folder, kept) in PACKED.items():
+            for path in sorted(folder.rglob("*")):
+                if path.is_file() and any(fnmatch(path.name, each) for each in kept):
+                    name = Path(place, path.relative_to(folder)).as_posix()
+                    archive.writestr(zipfile.ZipInfo(name), path.read_bytes())
     return packed.getvalue()
 
 

@@ -133,6 +133,14 @@ class Drain(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Lane(Section):
+    """The line before a box's engine."""
+
+    deadline_seconds: int = number(600, ge=10, le=1800, why="whom no gateway speaks for: a program's usual patience")
+    inexact_slices: bool = False  # at a temperature a continuation has the same distribution, not the same words
+
+
+@dataclass(frozen=True, kw_only=True)
 class Artifact(Section):
     """One source file in the model store. With a checksum, `fleetctl publish` takes that very file and no other."""
 
@@ -195,6 +203,7 @@ class Settings(Section):
     bridge: Bridge = field(default_factory=Bridge)
     boot: Boot = field(default_factory=Boot)
     drain: Drain = field(default_factory=Drain)
+    lane: Lane = field(default_factory=Lane)
     port: int = number(11434, ge=1024, le=65535, why="Ollama's own")
     model: Model
     # None: the newest deep-learning image, at the price that a new image rolls the fleet by itself.
@@ -224,8 +233,8 @@ class Settings(Section):
         return own[instance_type] if instance_type in own else POOLS[instance_type]
 
     def to_json(self) -> str:
-        """The form that travels to the Lambda in one variable; the gateway's section is no business of it."""
-        own = {key: value for key, value in dataclasses.asdict(self).items() if key != "gateway"}
+        """The form that travels to the Lambda in one variable; the gateway's section and the lane's are no business of it."""
+        own = {key: value for key, value in dataclasses.asdict(self).items() if key not in ("gateway", "lane")}
         return json.dumps(own, separators=(",", ":"))
 
     @classmethod

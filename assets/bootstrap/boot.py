@@ -19,9 +19,9 @@ import disk
 import engine
 import gate
 import graph
+import line
 import names
 import paths
-import sight
 import streamed
 import systemctl
 import telemetry
@@ -70,6 +70,10 @@ class Boot:
 
     def agent(self) -> Detail:
         systemctl.start("fleet-agent.service")
+        return {}
+
+    def lane(self) -> Detail:
+        line.start(self._box, self._who.instance_id)
         return {}
 
     def telemetry(self) -> Detail:
@@ -161,8 +165,7 @@ class Boot:
 
     def open(self) -> Detail:
         """Open, unless the engine has lost the model since the warm-up: then the agent proves it anew, and opens."""
-        loaded = sight.running(self._box)
-        proved = loaded is not None and not loaded.absent
+        proved = warm.running(self._box) == engine.Loaded()
         if proved:
             gate.set_state(gate.OPEN, self._box.port)
         paths.mark(paths.OPENED)

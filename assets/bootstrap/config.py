@@ -41,6 +41,9 @@ class Box:
     drain_budget_seconds: float
     safety_margin_seconds: float
     planned_seconds: float
+    gateway: bool  # nobody else is admitted: the lane believes its headers
+    lane_deadline_seconds: float
+    lane_inexact_slices: bool
     # AWS: notices are to be polled every 5 s.
     poll_seconds: float = 5.0
     # A balancer sends new connections to a deregistered target for about 2 min, reports say 3 to 5.
@@ -75,19 +78,22 @@ class Box:
     # A load that a caller waits for took up to 128 s. An engine whose loads fail answers every caller with an error,
     # fast, for ever.
     unloaded_in_use_seconds: float = 150.0
-    # Who calls with a context of its own calls again soon, and each change of context is a load of 37 to 113 s.
-    resized_idle_seconds: float = 60.0
     # A load reads 18 GB from the instance store at 188 MB/s, measured; what else is read there while the box serves is
     # a cold boot's prime, for 71 s.
     load_bytes_per_second: float = 10e6
     # Only a token of our own is a sign of life: an engine that answers every caller with an error looks busy.
     prove_seconds: float = 3600.0
-    # A whole context of tokens takes 546 s at 15 a second (8192 of them); a generation without an end takes ten.
+    # 4096 tokens, the most that the lane lets pass, take 273 s at 15 a second: who takes three times that is slow for a
+    # reason.
     runaway_seconds: float = 900.0
     # How often a generation that does not end is told: a metric has a resolution of a minute.
     runaway_tell_seconds: float = 60.0
-    # A shut gate gives a wedged engine this long to come back by itself before the box is replaced.
+    # A shut gate gives a wedged engine this long to come back by itself before it is ended and started anew.
     wedge_confirm_seconds: float = 60.0
+    # That in all: its end (65 s), a start, a load and a proof. A box that needs longer is replaced.
+    recovery_seconds: float = 420.0
+    # Until it answers at all; two seconds, measured.
+    restart_seconds: float = 60.0
 
 
 def load(path: Path = paths.BOX_JSON) -> Box:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
+import names
 import paths
 import systemctl
 from config import Box
@@ -45,18 +46,18 @@ class Loaded:
     """What `/api/ps` tells of the model, held against what the settings ask for. All is well where nothing is set."""
 
     absent: bool = False  # not loaded
-    resized: bool = False  # loaded with another context: a caller's
-    differs: bool = False  # another model of that name, or one that is not whole in GPU memory
-    partial: bool = False  # not whole in GPU memory: the processor works, too
-    expires: str = ""  # as asked for, but a caller's `keep_alive` will unload it then
+    differs: bool = False  # another model of that name or another context, or not whole in GPU memory
     said: str = ""
 
 
-def ask(
-    box: Box, method: str, path: str, body: Optional[dict[str, Any]] = None, timeout: float = ANSWER_SECONDS
-) -> dict[str, Any]:
-    """One JSON request over loopback; raises EngineError."""
-    return answer(http.client.HTTPConnection("127.0.0.1", box.port, timeout=timeout), method, path, body)
+def ask(path: str) -> dict[str, Any]:
+    """What it tells of itself; raises EngineError."""
+    return answer(connect(ANSWER_SECONDS), "GET", path)
+
+
+def connect(timeout: float, port: int = names.ENGINE_PORT) -> http.client.HTTPConnection:
+    """A connection over loopback, past the lane; to its port through it."""
+    return http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
 
 
 def answer(
@@ -84,11 +85,10 @@ def answer(
 def environment(box: Box) -> dict[str, str]:
     """What the engine's unit reads: one request at a time, the model never leaves memory."""
     return {
-        "OLLAMA_HOST": f"0.0.0.0:{box.port}",
+        "OLLAMA_HOST": f"127.0.0.1:{names.ENGINE_PORT}",
         "OLLAMA_MODELS": str(paths.MODELS),
         "OLLAMA_NUM_PARALLEL": "1",
-        "OLLAMA_KEEP_ALIVE": "-1",  # where a caller does not say otherwise
-        "OLLAMA_MAX_QUEUE": "3",
+        "OLLAMA_KEEP_ALIVE": "-1",
         "OLLAMA_CONTEXT_LENGTH": str(box.context_length),
         "OLLAMA_NOPRUNE": "1",  # at its start it would delete the blobs that the restore is writing
     }
@@ -109,7 +109,7 @@ def start(box: Box, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
-            version = ask(box, "GET", "/api/version").get("version")
+            version = ask("/api/version").get("version")
             break
         except SilentError:
             if time.monotonic() > deadline:
@@ -130,29 +130,22 @@ def manifest(model: str) -> Path:
     return paths.MODELS / "manifests" / "registry.ollama.ai" / "library" / name / tag
 
 
-def loaded(box: Box, digest: str, answer: dict[str, Any], year: int) -> Loaded:
-    """What an answer of `/api/ps` says in this year. `digest` is the manifest's sha256; "for good" lasts centuries."""
+def loaded(box: Box, digest: str, answer: dict[str, Any]) -> Loaded:
+    """What an answer of `/api/ps` says. `digest` is the manifest's sha256."""
     models = answer.get("models")
     entries = [model for model in (models if isinstance(models, list) else []) if isinstance(model, dict)]
     listed = {str(model.get("name")): model for model in entries}
     model = listed.get(full_name(box.model))
     if model is None:
         return Loaded(absent=True, said=f"{box.model} is not loaded, but {sorted(listed)}")
-    partial = model.get("size_vram") != model.get("size")
+    said = ""
     if model.get("context_length") != box.context_length:
         said = f"context length is {model.get('context_length')}, not {box.context_length}"
-        return Loaded(resized=True, partial=partial, said=said)
-    if model.get("digest") != digest:
-        return Loaded(
-            differs=True, partial=partial, said=f"the loaded model is {model.get('digest')}, the store holds {digest}"
-        )
-    if partial:
+    elif model.get("digest") != digest:
+        said = f"the loaded model is {model.get('digest')}, the store holds {digest}"
+    elif model.get("size_vram") != model.get("size") or not model.get("size"):
         said = f"only {model.get('size_vram')} of {model.get('size')} bytes are in GPU memory"
-        return Loaded(differs=True, partial=True, said=said)
-    expires = str(model.get("expires_at", ""))
-    if expires[:4] in (str(year), str(year + 1)):
-        return Loaded(expires=expires, said="a caller's keep_alive would unload it")
-    return Loaded()
+    return Loaded(differs=bool(said), said=said)
 
 
 def create(box: Box, modelfile: Path) -> bytes:
@@ -161,7 +154,7 @@ def create(box: Box, modelfile: Path) -> bytes:
     The engine writes its store itself, so it owns it for that time. Nobody has called it yet.
     """
     quantize = [] if box.quantize == QUANTIZE_NONE else ["--quantize", box.quantize]
-    client = {**os.environ, **environment(box), "OLLAMA_HOST": f"127.0.0.1:{box.port}", "HOME": "/"}
+    client = {**os.environ, **environment(box), "HOME": "/"}
     own(paths.MODELS, pwd.getpwnam(USER).pw_uid)
     try:
         done = subprocess.run(

@@ -4,7 +4,7 @@
   draining    new connections get a TCP reset, live ones go on: a box on its way out
   open        no rule
 
-`turn_away` makes draining refuse new requests on live connections, too; `held` is for who must look in between.
+The lane tells who asks on a live connection of a leaving box to go elsewhere: the gate knows connections alone.
 
 Both address families, nft where it is there, else iptables with ip6tables; with neither, GateError: nothing may listen.
 Setting a state twice is setting it once. `gate.py STATE` sets it from a unit.
@@ -23,17 +23,11 @@ from log import say
 
 CLOSED, DRAINING, OPEN = "closed", "draining", "open"
 TOOL_SECONDS = 10.0  # of which the tool itself waits 5 for a lock
-NFT_TABLE, NFT_REQUESTS, NFT_HOLD = "table inet fleet", "table inet fleet_requests", "table inet fleet_hold"
+NFT_TABLE = "table inet fleet"
 NFT_MATCH = {CLOSED: "", DRAINING: "tcp flags & (fin | syn | rst | ack) == syn "}
 IPTABLES_MATCH = {CLOSED: (), DRAINING: ("--syn",)}
 IPTABLES_REFUSE = ("!", "-i", "lo", "-j", "REJECT", "--reject-with", "tcp-reset")
-# The longest packets that carry nothing, bytes: IP and TCP headers full of options. "100 Continue" is no longer.
-EMPTY = {"iptables": 20 + 60, "ip6tables": 40 + 60}
-NFT_DATA = tuple(
-    f"meta nfproto {family} meta length > {EMPTY[tool]}"
-    for family, tool in (("ipv4", "iptables"), ("ipv6", "ip6tables"))
-)
-ANSWERED = "0x666c6565"  # mark of a connection on which the engine has sent bytes of an answer
+IPTABLES = ("iptables", "ip6tables")
 
 
 class GateError(Exception):
@@ -53,42 +47,9 @@ def set_state(state: str, port: int, *, unless_leaving: bool = False) -> None:
         if _has_nft():
             _run(["nft", "-f", "-"], nft_script(state, port))
         else:
-            for tool in EMPTY:
+            for tool in IPTABLES:
                 _iptables(tool, state, port)
         paths.mark(paths.GATE, state)
-
-
-def turn_away(port: int) -> None:
-    """From now on a request that comes on a connection after an answer gets a TCP reset, before the engine has read a
-    byte of it; one that is being asked or answered goes on. In force until the gate opens. Raises GateError.
-    """
-    # aws-behaviours: kernel-turns-away
-    with _locked():
-        if _has_nft():
-            _run(["nft", "-f", "-"], _nft_turn_away(port))
-        else:
-            for tool in EMPTY:
-                for rule in _turn_away(tool, port):
-                    _ensure(tool, rule)
-
-
-@contextmanager
-def held(port: int) -> Iterator[None]:
-    """What callers send waits meanwhile: it is dropped, and so comes again. Raises GateError."""
-    with _locked():
-        try:
-            if _has_nft():
-                _run(["nft", "-f", "-"], _nft_hold(port))
-            else:
-                for tool in EMPTY:
-                    _ensure(tool, _hold(tool, port))
-            yield
-        finally:
-            if _has_nft():
-                _run(["nft", "-f", "-"], f"{NFT_HOLD}\ndelete {NFT_HOLD}\n")
-            else:
-                for tool in EMPTY:
-                    _ensure(tool, _hold(tool, port), absent=True)
 
 
 def _has_nft() -> bool:
@@ -101,30 +62,12 @@ def _has_nft() -> bool:
 
 def nft_script(state: str, port: int) -> str:
     """One transaction that replaces whatever stood: there is no moment without the rule."""
-    script = f"{NFT_TABLE}\ndelete {NFT_TABLE}\n{NFT_HOLD}\ndelete {NFT_HOLD}\n"
+    script = f"{NFT_TABLE}\ndelete {NFT_TABLE}\n"
     if state == OPEN:
-        return script + f"{NFT_REQUESTS}\ndelete {NFT_REQUESTS}\n"
+        return script
     return script + (
         f"{NFT_TABLE} {{\n chain gate {{\n  type filter hook input priority -10; policy accept;\n"
         f'  iifname "lo" accept\n  tcp dport {port} {NFT_MATCH[state]}reject with tcp reset\n }}\n}}\n'
-    )
-
-
-def _nft_turn_away(port: int) -> str:
-    sent = "".join(f"  tcp sport {port} {data} ct mark set {ANSWERED}\n" for data in NFT_DATA)
-    came = "".join(f"  tcp dport {port} ct mark {ANSWERED} {data} reject with tcp reset\n" for data in NFT_DATA)
-    return (
-        f"{NFT_REQUESTS}\ndelete {NFT_REQUESTS}\n{NFT_REQUESTS} {{\n"
-        f" chain sent {{\n  type filter hook output priority -10; policy accept;\n{sent} }}\n"
-        f' chain gate {{\n  type filter hook input priority -10; policy accept;\n  iifname "lo" accept\n{came} }}\n}}\n'
-    )
-
-
-def _nft_hold(port: int) -> str:
-    came = "".join(f"  tcp dport {port} {data} drop\n" for data in NFT_DATA)
-    return (
-        f"{NFT_HOLD}\ndelete {NFT_HOLD}\n{NFT_HOLD} {{\n"
-        f' chain gate {{\n  type filter hook input priority -20; policy accept;\n  iifname "lo" accept\n{came} }}\n}}\n'
     )
 
 
@@ -134,35 +77,6 @@ def _iptables(tool: str, state: str, port: int) -> None:
         if other != OPEN:
             rule = ("INPUT", "-p", "tcp", "--dport", str(port), *IPTABLES_MATCH[other], *IPTABLES_REFUSE)
             _ensure(tool, rule, absent=other != state)
-    for rule in (_hold(tool, port), *(_turn_away(tool, port) if state == OPEN else ())):
-        _ensure(tool, rule, absent=True)
-
-
-def _turn_away(tool: str, port: int) -> tuple[tuple[str, ...], ...]:
-    return (
-        ("OUTPUT", "-p", "tcp", "--sport", str(port), *_data(tool), "-j", "CONNMARK", "--set-mark", ANSWERED),
-        (
-            "INPUT",
-            "-p",
-            "tcp",
-            "--dport",
-            str(port),
-            "-m",
-            "connmark",
-            "--mark",
-            ANSWERED,
-            *_data(tool),
-            *IPTABLES_REFUSE,
-        ),
-    )
-
-
-def _hold(tool: str, port: int) -> tuple[str, ...]:
-    return ("INPUT", "-p", "tcp", "--dport", str(port), *_data(tool), "!", "-i", "lo", "-j", "DROP")
-
-
-def _data(tool: str) -> tuple[str, ...]:
-    return ("-m", "length", "--length", f"{EMPTY[tool] + 1}:")
 
 
 def _ensure(tool: str, rule: tuple[str, ...], *, absent: bool = False) -> None:

@@ -9,12 +9,12 @@ from typing import Any, Callable, Optional
 import engine
 import gate
 import leave
+import line
 import names
 import paths
-import runaway
 import sight
 import stages
-import streams
+import systemctl
 import telemetry
 import warm
 import wedge
@@ -41,11 +41,9 @@ class Keeper:
     def __init__(self, box: Box, metrics: Metrics) -> None:
         self._box, self._metrics = box, metrics
         self._memory = wedge.fresh(time.monotonic())
-        self._runs = runaway.Memory()
         self._told_at = float("-inf")  # of a generation that does not end
-        self._sight, self._watch = sight.Sight(), streams.Watch(box.port)
-        self._asked_for = streams.Counters()
-        self._load: Optional[warm.Request] = None
+        self._recovered_at = float("-inf")
+        self._sight = sight.Sight()
         self._token: Optional[warm.Request] = None
         self._loaded = engine.Loaded()  # said last
 
@@ -55,20 +53,21 @@ class Keeper:
         if not paths.OPENED.exists():
             self._memory = wedge.fresh(time.monotonic())
             return
-        if not sight.stored(box):
+        if not warm.stored(box):
             self._leave("the instance store is empty")  # what is in the GPU's memory answers until the streams end
             return
-        load, token = asked(self._load), asked(self._token)
-        if token is Asked.CAME:
-            self._watch.answered(self._asked_for)
-        live = sight.connections(box, self._watch)
-        seen = sight.look(box, live, self._sight, load, token)
-        self._tell(seen, live)
+        token, told = self._token.asked if self._token else None, line.look()
+        seen = self._sight.look(box, told, token)
+        if told:
+            self._tell(seen.at, told)
         if seen.loaded and seen.loaded != self._loaded:
-            say(f"ENGINE model: {seen.loaded.said or 'loaded whole, for good'}")
+            say(f"ENGINE model: {seen.loaded.said or 'loaded whole'}")
         self._loaded = seen.loaded or self._loaded
         self._memory, action, why = wedge.decide(box, self._memory, seen)
-        self._forget(load, token)
+        if self._token and token is not Asked.PENDING:
+            if token is not Asked.CAME:
+                say(f"ENGINE asked: {self._token.outcome}")
+            self._token = None
         if action is not Action.NOTHING and not paths.LEAVING.exists():
             say(f"ENGINE {action.value}: {why}")
             try:
@@ -76,73 +75,64 @@ class Keeper:
             except gate.GateError as error:
                 say(f"gate: {error}")
 
-    def _forget(self, load: Optional[Asked], token: Optional[Asked]) -> None:
-        """Requests whose end was looked at."""
-        for request, seen in ((self._load, load), (self._token, token)):
-            if request and seen in (Asked.BUSY, Asked.REFUSED):
-                say(f"ENGINE asked: {request.outcome}")
-        self._load = self._load if load is Asked.PENDING else None
-        self._token = self._token if token is Asked.PENDING else None
-
-    def _tell(self, seen: wedge.Look, live: Sequence[streams.Connection]) -> None:
+    def _tell(self, at: float, told: line.Told) -> None:
         """Tell of a generation that does not end."""
-        self._runs, running = runaway.look(self._runs, seen.at, live, works=seen.gpu_busy is not False)
-        if running is None or running.seconds < self._box.runaway_seconds:
+        if told.served_seconds < self._box.runaway_seconds or at - self._told_at < self._box.runaway_tell_seconds:
             return
-        if seen.at - self._told_at < self._box.runaway_tell_seconds:
-            return
-        self._told_at = seen.at
-        say(f"GENERATION has run for {running.seconds:.0f} s, {running.waiting} callers wait; nothing here ends it")
-        data = [telemetry.metric(self._box, names.METRIC_RUNAWAY_GENERATION_SECONDS, running.seconds)]
+        self._told_at = at
+        say(f"GENERATION has run for {told.served_seconds:.0f} s, {told.waiting} callers wait; nothing here ends it")
+        data = [telemetry.metric(self._box, names.METRIC_RUNAWAY_GENERATION_SECONDS, told.served_seconds)]
         threading.Thread(target=self._metrics, args=(data,), daemon=True).start()
 
     def _act(self, action: Action, why: str) -> None:
         box = self._box
-        patience = stages.budget("warm")
         if action is Action.PROVE:
-            self._token, self._asked_for = warm.Request(box, [warm.tokens(box, 1)], patience), self._watch.unsure()
-        elif action is Action.LOAD:
-            self._load = warm.Request(box, [warm.load(box)], patience)
-        elif action is Action.UNLOAD:
-            self._load = warm.Request(box, [warm.unload(box)], patience)
-        elif action is Action.RELOAD:
-            self._load = warm.Request(box, [warm.unload(box), warm.load(box)], patience)
+            self._token = warm.Request(box, warm.tokens(box, 1), stages.budget("warm"))
         elif action is Action.SHUT:
             gate.set_state(gate.DRAINING, box.port, unless_leaving=True)  # a stream that still lives may end
-        elif action is Action.REPLACE:
-            self._leave(why)
+        elif action is Action.RECOVER:
+            self._recover(why)
         elif action is Action.PRIME:
             self._prime()
         elif action is Action.WARM:
-            self._warm()
+            self._warm(time.monotonic() + stages.budget("warm"))
 
     def _prime(self) -> None:
         outcome = prime(self._box, self._sight)
-        if outcome is Asked.PENDING:
-            self._warm()  # who comes next would have found out
         now = time.monotonic()  # nobody looked meanwhile
         token_at = now if outcome is Asked.CAME else self._memory.token_at
         self._memory = replace(wedge.fresh(now), token_at=token_at, refused=int(outcome is Asked.REFUSED))
+        if outcome is Asked.PENDING:
+            self._warm(now + stages.budget("warm"))  # who comes next would have found out
 
-    def _warm(self) -> None:
-        """Load the model and prove it behind the gate, as patiently as the boot does; streams that live go on, and may
-        ask for another context in between.
-        """
-        box, deadline = self._box, time.monotonic() + stages.budget("warm")
-        for request in (self._load, self._token):
-            if request:
-                request.give_up()
-        self._load = self._token = None
+    def _recover(self, why: str) -> None:
+        """End the engine that nobody is served by and start it anew, once an hour: never by force, and in bounded time."""
+        box, now = self._box, time.monotonic()
+        if now - self._recovered_at < box.prove_seconds:
+            self._leave(f"again: {why}")
+            return
+        self._recovered_at = now
         gate.set_state(gate.DRAINING, box.port, unless_leaving=True)
-        while True:
-            try:
-                warm.warm(box, deadline - time.monotonic())
-                break
-            except (engine.EngineError, OSError) as error:  # the store's manifest is read, too
-                if isinstance(error, warm.UnprovedError) and sight.connections(box) and time.monotonic() < deadline:
-                    continue
-                self._leave(f"the engine did not come back: {error}")
-                return
+        try:
+            systemctl.stop(engine.UNIT)
+            engine.start(box, box.restart_seconds)
+        except (systemctl.UnitError, engine.EngineError) as error:
+            self._leave(f"the engine was not started anew: {error}")
+            return
+        self._warm(now + box.recovery_seconds)
+
+    def _warm(self, deadline: float) -> None:
+        """Load the model and prove it behind the gate; streams that live go on."""
+        box = self._box
+        if self._token:
+            self._token.give_up()
+            self._token = None
+        gate.set_state(gate.DRAINING, box.port, unless_leaving=True)
+        try:
+            warm.warm(box, deadline - time.monotonic())
+        except (engine.EngineError, OSError) as error:  # the store's manifest is read, too
+            self._leave(f"the engine did not come back: {error}")
+            return
         gate.set_state(gate.OPEN, box.port)
         say("ENGINE warm: gate open again")
         self._memory = wedge.fresh(time.monotonic())
@@ -152,20 +142,19 @@ class Keeper:
             leave.request(why)
 
 
-def asked(request: Optional[warm.Request]) -> Optional[Asked]:
-    """What became of a request of ours, where there is one."""
-    return request.asked if request else None
-
-
 def prime(box: Box, seen: sight.Sight) -> Asked:
-    """One token, given up as soon as a caller appears; PENDING where it did not come and nothing works on it."""
-    if any(found.stream for found in sight.connections(box)):
+    """One token through the line, given up as soon as a caller appears; PENDING where it did not come and nothing works
+    on it.
+    """
+    told = line.look()
+    if told is None or told.streams:
         return Asked.BUSY
     seen.store.reading(box)  # counted from here
-    token = warm.Request(box, [warm.tokens(box, 1)], stages.budget("warm"))
+    token = warm.Request(box, warm.tokens(box, 1), stages.budget("warm"), port=box.port)
     deadline = time.monotonic() + box.token_seconds
     while not token.done.wait(YIELD_SECONDS):
-        if any(found.outstanding for found in sight.connections(box)):
+        told = line.look()
+        if paths.LEAVING.exists() or (told and told.streams > 1):
             token.give_up()
             say("ENGINE prime: made room for a caller")
             return Asked.BUSY

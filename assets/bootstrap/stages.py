@@ -27,6 +27,7 @@ class Stage:
 STAGES = (
     Stage("gate", (), 10, "shuts the serving port to all but loopback, both families, TCP reset"),
     Stage("agent", ("gate",), 80, "starts the drain agent: a notice may come at any moment"),
+    Stage("lane", ("gate",), 60, "starts the lane, which listens behind the shut gate"),
     Stage("telemetry", ("gate",), 300, "starts CloudWatch's agent; nothing needs it", serving=False),
     Stage(
         "register",
@@ -71,7 +72,7 @@ STAGES = (
     ),
     Stage(
         "warm",
-        ("import",),
+        ("import", "lane"),
         400,
         "a generate that returns tokens of the exact model, loaded whole, with its full context",
     ),

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import engine
 import fuse
 import model_file
 import paths
@@ -84,13 +83,13 @@ class Streamed:
         """
         deadline, refusals = time.monotonic() + patience_seconds, 0
         while refusals < REFUSALS:
-            request = warm.Request(box, [warm.load(box)], max(1.0, deadline - time.monotonic()))
+            request = warm.Request(box, warm.load(box), max(1.0, deadline - time.monotonic()))
             while not request.done.wait(POLL_SECONDS):
                 self._watch(box, deadline)
             if request.asked is Asked.CAME:
                 break
             say(f"STREAM load: {request.outcome}")
-            refusals += answers(box)  # one that was restarted meanwhile is asked again
+            refusals += warm.answered()  # one that was restarted meanwhile is asked again
             self._watch(box, deadline)
             time.sleep(warm.PAUSE_SECONDS)
         else:
@@ -121,14 +120,6 @@ class Streamed:
         if told.get("server") != self._server:
             raise StreamError("its server was ended amid the load")
         return told["state"] in (VERIFIED, KEPT)
-
-
-def answers(box: Box) -> bool:
-    """Whether there is an engine at all."""
-    try:
-        return bool(engine.ask(box, "GET", "/api/version"))
-    except engine.EngineError:
-        return False
 
 
 def end(item: Item) -> None:

@@ -1,22 +1,27 @@
-"""Proves that the engine serves the exact configured model: a generate that counts tokens, then what is loaded.
+"""Does this box serve? The one home of the answer, for the boot that opens the gate and for the keeper that looks after it.
 
-The boot opens the gate after it; the agent repeats it behind the gate when the engine was restarted or refuses. What it
-sends is what a caller sends who asks for nothing in particular, so that no caller meets a model that was not proved. A
-single `Request` is the agent's load, self-prime or proof, beside the open gate.
+  stored      the instance store holds the model
+  answered    engine and lane answer at all
+  running     what is loaded: the exact model, whole, with its context
+  warm        and a prompt was answered with tokens of it: what the gate may open for
+
+What is asked goes to the engine itself, past the line: a proof that waited behind a stuck caller would condemn a good
+box. It is what a caller asks for who wants nothing in particular, so that no caller meets a model that was not proved.
+A single `Request` is the agent's proof or, through the line, its self-prime, beside the open gate.
 """
 
 import contextlib
 import hashlib
-import http.client
 import socket
 import threading
 import time
-from collections.abc import Sequence
-from datetime import datetime, timezone
 from typing import Any, Optional
 
 import engine
+import line
+import names
 from config import Box
+from log import say
 from wedge import Asked
 
 PROMPT = "Say hello."
@@ -28,32 +33,73 @@ class UnprovedError(engine.EngineError):
     """The engine answered, and its answer is not what the gate may open for."""
 
 
+def stored(box: Box) -> bool:
+    """Whether the instance store holds the model; a disk that fails holds nothing."""
+    try:
+        return engine.manifest(box.model).is_file()
+    except OSError as error:
+        say(f"instance store: {error}")
+        return False
+
+
+def answered() -> bool:
+    """Whether the engine answers at all."""
+    try:
+        return bool(engine.ask("/api/version").get("version"))
+    except engine.EngineError as error:
+        say(f"engine: {error}")
+        return False
+
+
+def running(box: Box) -> Optional[engine.Loaded]:
+    """What is loaded; None where the engine does not say, as while it loads."""
+    try:
+        return engine.loaded(box, digest(box), engine.ask("/api/ps"))
+    except (engine.EngineError, OSError) as error:
+        say(f"engine: {error}")
+        return None
+
+
 def warm(box: Box, patience_seconds: float) -> None:
     """Load and ask the model until it answers; raises EngineError with what is wrong."""
     deadline = time.monotonic() + patience_seconds
     while True:
         try:
             left = max(1.0, deadline - time.monotonic())
-            connection = http.client.HTTPConnection("127.0.0.1", box.port, timeout=left)
-            generated = engine.answer(connection, "POST", "/api/generate", tokens(box, TOKENS))
-            running = engine.ask(box, "GET", "/api/ps")
+            generated = engine.answer(engine.connect(left), "POST", "/api/generate", tokens(box, TOKENS))
+            listed = engine.ask("/api/ps")
             break
         except (engine.SilentError, engine.BusyError):
             if time.monotonic() > deadline:
                 raise
             time.sleep(PAUSE_SECONDS)
-    wrong = problem(box, digest(box), generated, running)
+    wrong = problem(box, digest(box), generated, listed)
+    if not wrong and line.look() is None:
+        wrong = "the lane does not answer"
     if wrong:
         raise UnprovedError(f"warm-up: {wrong}")
 
 
-class Request:
-    """Requests of our own in the background over loopback, one after the other: it has come once all were answered."""
+def problem(box: Box, digest: str, generated: dict[str, Any], running: dict[str, Any]) -> Optional[str]:
+    """What speaks against opening the gate; None where nothing does. Tokens count, whatever field they are in: a model
+    that thinks may spend all of them on thoughts, and `response` is empty.
+    """
+    if not generated.get("done") or not generated.get("eval_count"):
+        return "generate returned no tokens"
+    if generated.get("model") != box.model:
+        return f"{generated.get('model')} answered, not {box.model}"
+    return engine.loaded(box, digest, running).said or None
 
-    def __init__(self, box: Box, bodies: Sequence[dict[str, Any]], patience_seconds: float) -> None:
+
+class Request:
+    """A request of our own in the background: to the engine, or through the line to it by `port`."""
+
+    def __init__(
+        self, box: Box, body: dict[str, Any], patience_seconds: float, *, port: int = names.ENGINE_PORT
+    ) -> None:
         self.done = threading.Event()
         self.outcome = "done"  # or what went wrong
-        self._box, self._bodies, self._patience = box, bodies, patience_seconds
+        self._port, self._body, self._patience = port, body, patience_seconds
         self._asked = Asked.PENDING
         self._given_up = False
         self._socket: Optional[socket.socket] = None
@@ -74,8 +120,12 @@ class Request:
     def _ask(self) -> None:
         started = time.monotonic()
         try:
-            for body in self._bodies:
-                self._send(body)
+            connection = engine.connect(self._patience, self._port)
+            connection.connect()
+            self._socket = connection.sock
+            if self._given_up:
+                raise engine.SilentError("given up")
+            engine.answer(connection, "POST", "/api/generate", self._body)
             self._asked = Asked.CAME
         except (engine.EngineError, OSError) as error:
             self.outcome = str(error)
@@ -84,14 +134,6 @@ class Request:
             self._asked = Asked.BUSY if says_nothing else Asked.REFUSED
         self.done.set()
 
-    def _send(self, body: dict[str, Any]) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._box.port, timeout=self._patience)
-        connection.connect()
-        self._socket = connection.sock
-        if self._given_up:
-            raise engine.SilentError("given up")
-        engine.answer(connection, "POST", "/api/generate", body)
-
 
 def tokens(box: Box, count: int) -> dict[str, Any]:
     """A request for so many tokens, with nothing else of its own: behind a context, a Modelfile's would stay hidden."""
@@ -99,31 +141,10 @@ def tokens(box: Box, count: int) -> dict[str, Any]:
 
 
 def load(box: Box) -> dict[str, Any]:
-    """An empty prompt: loads the model for good, and at once where it is loaded already.
-
-    For a moment when nobody is served: the engine unloads a model for who waits for another context by ending its time
-    once, and whoever is admitted then with a time of its own undoes that.
-    """
-    return {"model": box.model, "stream": False, "keep_alive": -1}
-
-
-def unload(box: Box) -> dict[str, Any]:
-    """The same for no time at all: unloads the model once its requests have ended."""
-    return {**load(box), "keep_alive": 0}
+    """An empty prompt: loads the model, and is answered at once where it is loaded already."""
+    return {"model": box.model, "stream": False}
 
 
 def digest(box: Box) -> str:
     """By which the engine lists the model: its manifest's sha256. Raises OSError where there is none."""
     return hashlib.sha256(engine.manifest(box.model).read_bytes()).hexdigest()
-
-
-def problem(box: Box, digest: str, generated: dict[str, Any], running: dict[str, Any]) -> Optional[str]:
-    """What speaks against opening the gate; None where nothing does. Tokens count, whatever field they are in: a model
-    that thinks may spend all of them on thoughts, and `response` is empty.
-    """
-    if not generated.get("done") or not generated.get("eval_count"):
-        return "generate returned no tokens"
-    if generated.get("model") != box.model:
-        return f"{generated.get('model')} answered, not {box.model}"
-    loaded = engine.loaded(box, digest, running, datetime.now(timezone.utc).year)
-    return None if loaded.expires else loaded.said or None

@@ -1,9 +1,8 @@
-"""Decides what a running box does about its engine: nothing, load, prime, prove, shut the gate, warm, or be replaced.
+"""Decides what a running box does about its engine: nothing, prime, prove, shut the gate, warm, or start it anew.
 
-Pure; all times in seconds on the monotonic clock: the keeper looks every few seconds, this judges. What callers may ask
-of an engine shuts no gate: a model that their `keep_alive` or `num_ctx` has unloaded or changed is loaded again beside
-the open gate, and a load in progress and a GPU at work are no wedge, however long a request waits. Only a token of our
-own is a sign of life: bytes to callers may be errors, an open request may be one that its caller has not finished.
+Pure; all times in seconds on the monotonic clock: the keeper looks every few seconds, this judges. Callers reach the
+engine through the lane alone, one at a time, and can neither load nor unload anything. Only a token of our own is a sign
+of life: what callers get may be errors. A load in progress and a GPU at work are no wedge, however long somebody waits.
 """
 
 from dataclasses import dataclass, replace
@@ -13,22 +12,19 @@ from typing import Optional
 from config import Box
 from engine import Loaded
 
-LOOKS = 2  # running, before the model is called not loaded: one look may fall between two of a caller's loads
-REFUSALS = 3  # running, of our own requests: one may have been in a runner that a caller's request ended
+LOOKS = 2  # running, before the model is called not loaded: one may fall into a runner's end
+REFUSALS = 3  # running, of our own requests: one may have been in a runner that ended
 
 
 class Action(Enum):
     """What the keeper does next."""
 
     NOTHING = "nothing"
-    LOAD = "load"  # the model is gone, about to go, or of a caller's context: an empty prompt loads it for good
-    RELOAD = "reload"  # it is there in part or is another one: unload it, then load it
-    UNLOAD = "unload"  # nothing moves: whoever waits for another context may wait for a model that nobody unloads
     PRIME = "prime"  # idle for long: keep the GPU's graphs built
-    PROVE = "prove"  # ask for a token
+    PROVE = "prove"  # ask for a token, which loads the model where it is gone
     SHUT = "shut"  # wedged: nobody new may wait on it
     WARM = "warm"  # it answers, but is shut or refuses: load and prove it behind the gate, then open
-    REPLACE = "replace"  # stayed wedged
+    RECOVER = "recover"  # stayed wedged, or serves something else: ended, started anew and proved, else the box leaves
 
 
 class Asked(Enum):
@@ -36,31 +32,28 @@ class Asked(Enum):
 
     PENDING = "pending"
     CAME = "came"
-    BUSY = "busy"  # turned away by a full queue, or given up: it says nothing of the engine
+    BUSY = "busy"  # turned away by a line, or given up: it says nothing of the engine
     REFUSED = "refused"  # answered with an error
 
 
 @dataclass(frozen=True)
 class Look:
-    """One look at the engine. `gpu_busy` is None where it is unknown: busy for a while, then idle."""
+    """One look at the box. `gpu_busy` is None where it is unknown: busy for a while, then idle."""
 
     at: float
-    answers: bool  # `/api/version`
+    answers: bool  # engine and lane
     loaded: Optional[Loaded]  # as `/api/ps` tells; None where it did not say
     gate_shut: bool
-    active: bool  # a request outstanding or bytes out in the last seconds
-    waiting: bool  # a request outstanding
-    gpu_busy: Optional[bool]
+    streams: int = 0  # callers in line or served
+    served: Optional[tuple[str, int]] = None  # who is, and his tokens so far
+    gpu_busy: Optional[bool] = None
     reading: bool = False  # the instance store is being read: a load in progress
-    load: Optional[Asked] = None  # of LOAD and RELOAD; None where nothing was asked
-    token: Optional[Asked] = None  # of PROVE
-    flowing: bool = False  # bytes out on any connection since the last look; errors, too
-    peers: frozenset[str] = frozenset()  # whose requests are outstanding
+    token: Optional[Asked] = None  # of PROVE; None where nothing was asked
 
     @property
-    def pending(self) -> bool:
-        """Whether a request of our own waits."""
-        return Asked.PENDING in (self.load, self.token)
+    def waiting(self) -> bool:
+        """Whether anybody waits for the engine, we or a caller."""
+        return self.served is not None or self.token is Asked.PENDING
 
 
 @dataclass(frozen=True)
@@ -70,17 +63,13 @@ class Memory:
     answered_at: float
     moved_at: float
     active_at: float
-    gpu_known_at: float  # or no request has waited since
+    gpu_known_at: float  # or nobody has waited since
     token_at: float  # when one of ours came
     asked_at: Optional[float] = None  # the first request of ours since anything moved, or when it moved last
-    busy_at: float = float("-inf")  # when one of ours was turned away
     shut_at: Optional[float] = None
     off_looks: int = 0  # at which the model was absent, another or not whole
     refused: int = 0  # requests of ours, since a token came
-    in_vain: int = 0  # loads after which it still was not whole, with nobody served
-    unloaded: bool = False  # since anything moved
-    held: str = ""  # the expiry that a LOAD has answered
-    peers: frozenset[str] = frozenset()
+    served: Optional[tuple[str, int]] = None
 
 
 def fresh(at: float) -> Memory:
@@ -94,90 +83,70 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
     silent, stuck = look.at - memory.answered_at, look.at - memory.moved_at
     unproven = memory.asked_at is not None and look.at - memory.asked_at >= box.token_seconds
     gpu = "nobody can tell of the GPU" if unknown else "the GPU is idle"
-    waits = f"a request is open without a byte for {stuck:.0f} s and {gpu}"
+    waits = f"a request is open without a token for {stuck:.0f} s and {gpu}"
     wedged = ""
     if silent >= box.wedge_silent_seconds:
         wedged = f"the engine has been silent for {silent:.0f} s"
-    elif unproven and stuck >= (box.wedge_stuck_seconds if look.waiting else box.token_seconds):
+    elif unproven and stuck >= (box.wedge_stuck_seconds if look.served else box.token_seconds):
         wedged = waits
     if wedged and memory.shut_at is None:
         return replace(memory, shut_at=look.at), Action.SHUT, wedged
     if wedged and memory.shut_at is not None and look.at - memory.shut_at >= box.wedge_confirm_seconds:
-        return memory, Action.REPLACE, wedged
+        return memory, Action.RECOVER, wedged
     if wedged or not look.answers:
         return memory, Action.NOTHING, wedged
-    if memory.shut_at is not None:
-        memory = replace(memory, shut_at=None)
+    memory = replace(memory, shut_at=None)
     if look.gate_shut:
         return memory, Action.WARM, "the engine answers again"
     if memory.refused >= REFUSALS:
         return memory, Action.WARM, f"{memory.refused} requests of our own were refused"
-    if memory.in_vain >= REFUSALS:
-        return memory, Action.WARM, f"after {memory.in_vain} loads the model is not whole in GPU memory"
-    waited = 0.0 if memory.asked_at is None else look.at - memory.asked_at
-    if look.waiting and waited >= box.token_seconds / 2 and not memory.unloaded:
-        return replace(memory, unloaded=True), Action.UNLOAD, waits
-    if look.pending:
+    if look.token is Asked.PENDING:
         return memory, Action.NOTHING, ""
     action, why = _ask(box, memory, look, waits)
-    if action is Action.NOTHING:
-        return memory, action, why
     if action is Action.PRIME:
         return replace(memory, active_at=look.at), action, why
-    held = look.loaded.expires if look.loaded and action is Action.LOAD else memory.held
-    asked_at = look.at if memory.asked_at is None else memory.asked_at
-    return replace(memory, asked_at=asked_at, off_looks=0, held=held), action, why
+    if action is Action.PROVE:
+        asked_at = look.at if memory.asked_at is None else memory.asked_at
+        return replace(memory, asked_at=asked_at, off_looks=0), action, why
+    return memory, action, why
 
 
 def _remember(box: Box, memory: Memory, look: Look) -> tuple[bool, Memory]:
     """Whether the GPU counts as idle because nobody can tell of it, and what this look adds."""
-    waits = look.waiting or look.pending
-    known = not waits or look.flowing or look.reading or look.gpu_busy is not None or memory.peers - look.peers
+    flows = look.served != memory.served
+    known = not look.waiting or flows or look.reading or look.gpu_busy is not None
     gpu_known_at = look.at if known else memory.gpu_known_at
     unknown = look.at - gpu_known_at >= box.gpu_unknown_seconds
-    idles = waits and not look.reading and (look.gpu_busy is False or unknown)
-    came, refused = look.token is Asked.CAME, Asked.REFUSED in (look.token, look.load)
+    idles = look.waiting and not flows and not look.reading and (look.gpu_busy is False or unknown)
+    came, refused = look.token is Asked.CAME, look.token is Asked.REFUSED
     moved = came or not idles
     off = look.loaded is not None and (look.loaded.absent or look.loaded.differs)
-    said = look.loaded is not None
-    in_vain = memory.in_vain if off or not said else 0
     return unknown, Memory(
         answered_at=look.at if look.answers else memory.answered_at,
         moved_at=look.at if moved else memory.moved_at,
-        active_at=look.at if look.active else memory.active_at,
+        active_at=look.at if look.streams else memory.active_at,
         gpu_known_at=gpu_known_at,
         token_at=look.at if came else memory.token_at,
-        asked_at=(look.at if look.pending else None) if moved else memory.asked_at,
-        busy_at=look.at if Asked.BUSY in (look.token, look.load) else memory.busy_at,
+        asked_at=(look.at if look.token is Asked.PENDING else None) if moved else memory.asked_at,
         shut_at=memory.shut_at,
-        off_looks=memory.off_looks + off if off or not said else 0,
+        off_looks=memory.off_looks + off if off or look.loaded is None else 0,
         refused=(0 if came else memory.refused) + refused,
-        in_vain=in_vain + (off and look.load is Asked.CAME and not look.active),
-        unloaded=memory.unloaded and not moved,
-        held="" if look.load in (Asked.BUSY, Asked.REFUSED) else memory.held,
-        peers=look.peers,
+        served=look.served,
     )
 
 
 def _ask(box: Box, memory: Memory, look: Look, waits: str) -> tuple[Action, str]:
-    """What to ask of an engine that answers and that nothing of ours waits on."""
+    """What to do with an engine that answers and that nothing of ours waits on."""
     stuck, idle, off = look.at - memory.moved_at, look.at - memory.active_at, memory.off_looks * box.poll_seconds
-    if look.at - memory.busy_at < box.token_seconds:
-        return Action.NOTHING, ""  # callers are many: ours would be turned away again
     if stuck > 0 and stuck >= box.wedge_stuck_seconds - box.token_seconds:
         return Action.PROVE, waits
     if memory.refused:
         return Action.PROVE, "the last request of our own was refused"
-    if look.loaded and look.loaded.absent and memory.off_looks >= LOOKS:
-        if not look.active or off >= box.unloaded_in_use_seconds:
-            return Action.LOAD, look.loaded.said
-    elif look.loaded and not look.active:  # or who waits for another context would wait for ever, see `warm.load`
-        if look.loaded.differs and memory.off_looks >= LOOKS:
-            return Action.RELOAD, look.loaded.said
-        if look.loaded.resized and idle >= box.resized_idle_seconds:
-            return Action.LOAD, look.loaded.said
-        if look.loaded.expires and look.loaded.expires != memory.held:
-            return Action.LOAD, look.loaded.said
+    if look.loaded and memory.off_looks >= LOOKS:
+        if look.loaded.differs and not look.streams:
+            return Action.RECOVER, look.loaded.said
+        if look.loaded.absent and (not look.streams or off >= box.unloaded_in_use_seconds):
+            return Action.PROVE, look.loaded.said
     if look.at - memory.token_at >= box.prove_seconds:
         return Action.PROVE, f"no token of our own for {look.at - memory.token_at:.0f} s"
     if idle >= box.self_prime_seconds:

@@ -11,7 +11,7 @@ from aiohttp import web
 from lane import notify
 from lane.admin import Admin
 from lane.config import ENVIRONMENT, load
-from lane.service import ANY_ADDRESS, Lane
+from lane.service import Lane
 
 IDLE_LOOK_SECONDS = 0.1
 SHUTDOWN_SECONDS = 1.0  # for whoever has not said yet what he wants
@@ -26,7 +26,7 @@ async def main() -> None:
     ends: dict[str, Any] = {"access_log": None, "shutdown_timeout": SHUTDOWN_SECONDS}
     outside = web.AppRunner(lane.app(), handler_cancellation=True, **ends)
     inside = web.AppRunner(Admin(config, lane).app(), **ends)
-    places = ((outside, config.host or ANY_ADDRESS, config.port), (inside, "127.0.0.1", config.admin_port))
+    places = ((outside, config.host or None, config.port), (inside, "127.0.0.1", config.admin_port))
     for runner, host, port in places:
         await runner.setup()
         await web.TCPSite(runner, host, port).start()

@@ -13,6 +13,7 @@ from lane.line import Why
 from lane.service import Lane
 
 REFUSALS = [why.value for why in Why]
+DRAIN_MOST_SECONDS = 7200.0  # as long as a termination hook may hold a box
 
 
 class Admin:
@@ -33,6 +34,9 @@ class Admin:
         return app
 
     async def _line(self, request: web.Request) -> web.Response:
+        return self._told()
+
+    def _told(self) -> web.Response:
         lane = self._lane
         return web.json_response(
             {
@@ -44,6 +48,7 @@ class Admin:
                 "slices": {None: "not proved yet", True: "exact", False: "none"}[lane.exact],
                 "wasted_tokens": lane.metrics.wasted,
                 "waits": {"count": lane.metrics.wait.count, "seconds": round(lane.metrics.wait.total, 3)},
+                "cut": lane.metrics.aborted,
                 "counts": dict(lane.line.counts),
                 "refusals": {why: lane.line.counts[why] for why in REFUSALS},
                 "pid": os.getpid(),  # another one: every count began anew
@@ -60,11 +65,10 @@ class Admin:
             seconds = float(json.loads(await request.read() or b"{}").get("seconds", self._config.drain_seconds))
         except (ValueError, TypeError, AttributeError):
             return web.json_response({"error": "`seconds` must be a number"}, status=400)
-        if not 0 <= seconds <= self._config.deadline_most_seconds:
-            allowed = f"0 to {self._config.deadline_most_seconds:g}"
-            return web.json_response({"error": f"`seconds` must be {allowed}"}, status=400)
+        if not 0 <= seconds <= DRAIN_MOST_SECONDS:
+            return web.json_response({"error": f"`seconds` must be 0 to {DRAIN_MOST_SECONDS:g}"}, status=400)
         self._lane.leave(seconds)
-        return web.json_response({"streams": self._lane.streams})
+        return self._told()
 
     async def _stay(self, request: web.Request) -> web.Response:
         self._lane.stay()

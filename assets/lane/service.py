@@ -24,7 +24,6 @@ from relay import lane_headers, upstream
 LOOK_SECONDS = 0.1  # while leaving: who cannot finish is handed back within it
 PROVE_AGAIN_SECONDS = 5.0
 LISTED_CHARACTERS = 64  # of a caller: Run Command hands back 24,000 characters in all
-ANY_ADDRESS = "0.0.0.0"  # noqa: S104  behind the box's gate
 LOG = logging.getLogger("lane")
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -56,7 +55,14 @@ class Lane:
         for path in asks.readable(self._config.engine):
             app.router.add_get(path, self._read)
         app.router.add_route("*", "/{path:.*}", self._unknown)
+        app.on_response_prepare.append(self._closes)
         return app
+
+    async def _closes(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Whom a leaving box has answered, he asks another one on a connection of its own."""
+        if self.line.leaves_at is not None:
+            response.force_close()
+            response.headers["Connection"] = "close"
 
     def start(self) -> None:
         """Begin to look at the engine."""
@@ -229,6 +235,7 @@ class Lane:
                 "class": entry.kind,
                 "state": "served" if entry is line.running else "paused" if entry.decoded else "waiting",
                 "waited_seconds": round((entry.began or now) - entry.arrived, 1),
+                "served_seconds": 0.0 if entry.began is None else round(now - entry.began, 1),
                 "expected_seconds": round(seconds, 1),  # until it is done
                 "tokens": entry.decoded,
                 "limit": entry.limit,

@@ -1,86 +1,72 @@
-"""A box without a boot: its namespace, an engine that plays a model's time, callers outside. For the box's own modules,
-run in this process.
+"""A box without a boot: its namespace, the lane before an engine that plays a model's time, callers outside. For the
+box's own modules, run in this process.
 
-The engine serves one request at a time, in the order in which they came, as Ollama does with OLLAMA_NUM_PARALLEL=1.
+The engine serves one request at a time, in the order in which they came. What it shall play stands in the prompt, as
+JSON: the lane lets nothing else through.
 """
 
+import asyncio
 import contextlib
 import http.client
 import http.server
 import json
+import math
 import os
-import re
 import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
-import streams
-
+from fleet import names
+from fleet.box_config import ASSETS
 from tests.box import netns
+
+sys.path.insert(0, str(ASSETS))
+
+from aiohttp import web
+
+from lane.admin import Admin
+from lane.config import Config
+from lane.service import Lane
 
 PORT = 11434
 TOKEN_SECONDS = 0.03
 
 
 @dataclass
-class Request:
-    """A request as the engine saw it. A caller who was refused is not among them."""
-
-    number: int
-    answered: bool = False
-
-
-@dataclass
 class Lab:
-    """Both namespaces, and what the engine has read."""
+    """Both namespaces, and what the engine has read: the numbers of requests, and whether they were answered."""
 
     box: int
     out: int
-    requests: dict[int, Request] = field(default_factory=dict)
+    requests: dict[int, bool] = field(default_factory=dict)
 
     def connect(self) -> http.client.HTTPConnection:
         """A caller's connection."""
-        connection = http.client.HTTPConnection("engine", timeout=30)
+        connection = http.client.HTTPConnection("box", timeout=30)
         with netns.inside(self.out):
             connection.sock = socket.create_connection((netns.BOX_V4, PORT), timeout=30)
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connection
 
 
-def ask(connection: http.client.HTTPConnection, number: int, seconds: float, *, stream: bool = False) -> bool:
-    """One request to its end; whether the whole answer came. Raises what the connection raises.
-
-    No seconds: one that no model is needed for, answered at once whatever else is asked.
-    """
-    connection.request("POST", "/api/generate", json.dumps({"number": number, "seconds": seconds, "stream": stream}))
-    answer = connection.getresponse().read()
-    return json.loads(answer.splitlines()[-1])["done"] is True
-
-
-class _Turns:
-    """A lock that is given in the order in which it was asked for."""
-
-    def __init__(self) -> None:
-        self._condition, self._next, self._served = threading.Condition(), 0, 0
-
-    def __enter__(self) -> None:
-        with self._condition:
-            mine, self._next = self._next, self._next + 1
-            self._condition.wait_for(lambda: self._served == mine)
-
-    def __exit__(self, *_: object) -> None:
-        with self._condition:
-            self._served += 1
-            self._condition.notify_all()
+def ask(connection: http.client.HTTPConnection, number: int, seconds: float, *, stream: bool = False) -> int:
+    """One request to its end: its status, 0 where it was cut. Raises what the connection raises."""
+    tokens = max(1, math.ceil(seconds / TOKEN_SECONDS))
+    prompt = json.dumps({"number": number, "tokens": tokens})
+    body = {"model": "tiny", "prompt": prompt, "stream": stream, "options": {"num_predict": tokens}}
+    connection.request("POST", "/api/generate", json.dumps(body))
+    answer = connection.getresponse()
+    last = json.loads(answer.read().splitlines()[-1])
+    return answer.status if answer.status != 200 or last.get("done") else 0
 
 
 def _engine(lab: Lab) -> type[http.server.BaseHTTPRequestHandler]:
-    turns = _Turns()
+    turn = threading.Lock()
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -88,32 +74,33 @@ def _engine(lab: Lab) -> type[http.server.BaseHTTPRequestHandler]:
 
         def do_POST(self) -> None:
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            request = Request(asked.get("number", -1))
-            lab.requests[request.number] = request
-            seconds = asked.get("seconds", TOKEN_SECONDS)
-            with contextlib.suppress(OSError), turns if seconds else contextlib.nullcontext():
-                self.stream(seconds) if asked.get("stream") else self.whole(seconds)
-                request.answered = True
+            if "prompt" not in asked:
+                return self.send_error(404)  # no slices here
+            played = json.loads(asked["prompt"])
+            lab.requests[played["number"]] = False
+            with contextlib.suppress(OSError), turn:
+                self.answer(played["tokens"], stream=asked["stream"])
+                lab.requests[played["number"]] = True
+            return None
 
-        def stream(self, seconds: float) -> None:
-            """One chunk a token."""
+        def answer(self, tokens: int, *, stream: bool) -> None:
+            """One line a token, or all at once."""
+            seconds = int(tokens * TOKEN_SECONDS * 1e9)
+            last = {"done": True, "done_reason": "stop", "eval_count": tokens, "eval_duration": seconds}
             self.send_response(200)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()
-            for left in reversed(range(max(1, round(seconds / TOKEN_SECONDS)))):
+            for left in reversed(range(tokens)):
                 time.sleep(TOKEN_SECONDS)
-                data = json.dumps({"done": not left}).encode() + b"\n"
-                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+                if stream or not left:
+                    self.chunk({"response": "x", **(last if not left else {"done": False})})
             self.wfile.write(b"0\r\n\r\n")
 
-        def whole(self, seconds: float = 0) -> None:
-            """All at once."""
-            time.sleep(seconds)
-            data = b'{"done": true}'
-            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-            self.wfile.write(head + data)
+        def chunk(self, body: dict[str, object]) -> None:
+            data = json.dumps(body).encode() + b"\n"
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             """Quiet."""
 
     return Handler
@@ -123,46 +110,65 @@ class _Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """A caller that was reset."""
 
 
+class _Lane(threading.Thread):
+    """The lane as its own process has it, in a thread of the box's namespace. `admin` False: it tells nothing."""
+
+    def __init__(self, lab: Lab, *, admin: bool) -> None:
+        super().__init__(daemon=True)
+        self.ready, self._lab, self._admin = threading.Event(), lab, admin
+
+    def run(self) -> None:
+        with netns.inside(self._lab.box):
+            asyncio.run(self.serve())
+
+    async def serve(self) -> None:
+        url = f"http://127.0.0.1:{names.ENGINE_PORT}"
+        config = Config(url, "ollama", "tiny", 4096, PORT, names.LANE_ADMIN_PORT)
+        lane, self.ended, self._loop = Lane(config), asyncio.Event(), asyncio.get_running_loop()
+        outside = web.AppRunner(lane.app(), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
+        inside = web.AppRunner(Admin(config, lane).app(), access_log=None, shutdown_timeout=0.1)
+        await outside.setup()
+        await inside.setup()
+        await web.TCPSite(outside, None, PORT).start()
+        if self._admin:
+            await web.TCPSite(inside, "127.0.0.1", names.LANE_ADMIN_PORT).start()
+        self.ready.set()
+        await self.ended.wait()
+        for runner in (outside, inside):
+            await runner.cleanup()
+        await lane.close()
+
+    def end(self) -> None:
+        self._loop.call_soon_threadsafe(self.ended.set)
+        self.join(10)
+
+
 @contextmanager
-def lab() -> Iterator[Lab]:
-    """The namespaces with a running engine; this thread, and those that it starts, are inside the box."""
+def lab(*, admin: bool = True) -> Iterator[Lab]:
+    """The namespaces with a running engine and its lane; this thread, and those that it starts, are inside the box."""
     made = Lab(netns.new(), netns.new())
     with netns.inside(made.box):
         netns.ip("link", "set", "lo", "up")
     netns.join(made.box, f"/proc/{os.getpid()}/fd/{made.box}", made.out)
-    server = _Server(("::", PORT), _engine(made), bind_and_activate=False)
+    server = _Server(("127.0.0.1", names.ENGINE_PORT), _engine(made), bind_and_activate=False)
     server.socket.close()
-    server.socket = netns.listener(made.box, "::", PORT)
+    server.socket = netns.listener(made.box, "127.0.0.1", names.ENGINE_PORT)
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    lane = _Lane(made, admin=admin)
+    lane.start()
+    assert lane.ready.wait(30)
     try:
         with netns.inside(made.box):
             yield made
     finally:
+        lane.end()
         server.shutdown()
         server.server_close()
         with netns.inside(made.box):  # no caller waits for an answer any more
             subprocess.run(["ss", "-HKtn", f"( sport = :{PORT} )"], check=True, capture_output=True)
         os.close(made.box)
         os.close(made.out)
-
-
-STAMP = re.compile(r"\b(lastsnd|lastrcv):(\d+)")
-
-
-def ticks_of(hertz: int) -> Callable[..., str]:
-    """`streams._ss` as on a kernel whose clock ticks so often: this machine's own may be finer."""
-    real, tick = streams._ss, 1000 // hertz
-
-    def _ss(*words: str) -> str:
-        text, now = real(*words), int(time.monotonic() * 1000)
-
-        def coarse(stamp: "re.Match[str]") -> str:
-            return f"{stamp[1]}:{(now // tick - (now - int(stamp[2])) // tick) * tick}"
-
-        return STAMP.sub(coarse, text)
-
-    return _ss

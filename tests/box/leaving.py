@@ -3,8 +3,8 @@
     python -m tests.box.leaving COUNT AT_A_TIME
 
 Times are scaled: a notice leaves a few seconds. Where the drain ended before its deadline nobody may have been cut, and
-at the deadline none may be missing in its count. A caller who was reset before the engine had read a byte of his
-request was refused; that is no cut.
+at the deadline none may be missing in its count. A caller who was told to go elsewhere, by a 503 or by a reset before
+the engine had read a byte of his request, was refused; that is no cut.
 """
 
 import dataclasses
@@ -35,12 +35,10 @@ import imds
 import leave
 import notices
 import paths
-import streams
 
 from tests.box import lab, netns, servers, world
 from tests.box.conftest import a_box
 
-ACTIVE_SECONDS = 1.0  # of 5: without bytes, a connection that is being answered counts as answered
 BUDGET_SECONDS = (1.0, 5.0)  # of 105: some callers have time to end, some have not
 # Longest request, longest pause, whether it streams, whether its connection is used again.
 CALLERS = ((0.5, 0.003, False, True), (0.3, 0.6, False, True), (1.5, 0.003, True, True), (1.5, 0.3, True, False))
@@ -52,7 +50,7 @@ class Outcome:
 
     notices: int = 0
     answered: int = 0
-    refused: int = 0  # reset before the engine had read a byte
+    refused: int = 0  # told to go elsewhere
     cut: int = 0
     cut_with_time: int = 0  # though the drain did not last until its deadline
     uncounted: int = 0  # cut, and not in the drain's figures
@@ -76,6 +74,7 @@ class Callers:
     luck: random.Random
     failed: set[int] = field(default_factory=set)
     answered: int = 0
+    refused: int = 0
     _number: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -94,9 +93,12 @@ class Callers:
                 number, mine = self._number, self.luck.random()
             try:
                 connection = connection or self.lab.connect()
-                lab.ask(connection, number, 0.05 + seconds * mine, stream=stream)
+                status = lab.ask(connection, number, 0.05 + seconds * mine, stream=stream)
             except (OSError, http.client.HTTPException, ValueError, IndexError):
-                self.failed.add(number)
+                status = 0
+            if status != 200:
+                self.refused += status == 503
+                self.failed |= {number} if status != 503 else set()
                 return
             self.answered += 1
             connection = connection if again else connection.close()
@@ -139,7 +141,7 @@ def one(seed: int) -> Outcome:
             ending.wait = real
         early = time.monotonic() - began < budget
         gate.set_state(gate.CLOSED, lab.PORT)  # the box is gone
-        streams._ss("-HKtn", f"( sport = :{lab.PORT} )")
+        subprocess.run(["ss", "-HKtn", f"( sport = :{lab.PORT} )"], check=True, capture_output=True)
         for thread in threads:
             thread.join(10)
             assert not thread.is_alive()
@@ -149,7 +151,7 @@ def one(seed: int) -> Outcome:
     return Outcome(
         notices=1,
         answered=callers.answered,
-        refused=len(callers.failed) - cut,
+        refused=callers.refused + len(callers.failed) - cut,
         cut=cut,
         cut_with_time=cut if early else 0,
         uncounted=max(0, cut - ended[0].cut),
@@ -158,7 +160,7 @@ def one(seed: int) -> Outcome:
 
 def _some(seeds: Sequence[int]) -> Outcome:
     """Some notices, one after another, in a process of their own."""
-    streams.ACTIVE_SECONDS, ending.QUIET_SECONDS = ACTIVE_SECONDS, 0.3
+    ending.QUIET_SECONDS = 0.3
     leave.request = lambda why: None
     outcome = Outcome()
     with tempfile.TemporaryDirectory(prefix="leaving-") as folder:

@@ -19,7 +19,7 @@ from tests.box import balancer, world
 
 LIFECYCLE = "meta-data/autoscaling/target-lifecycle-state"
 # A request's time on the engine here, about: what is asked for, and a tenth for the rest.
-PLAIN, STREAM = {"num_predict": 2, "prompt_seconds": 0.15}, {"num_predict": 6, "pace_seconds": 0.1, "prompt_seconds": 0}
+PLAIN, STREAM = (2, {"prompt_seconds": 0.15}), (6, {"pace_seconds": 0.1, "prompt_seconds": 0})
 SERVES_A_SECOND = 1 / ((2 * 0.25 + 0.75) / 3)
 TIMINGS: dict[str, Any] = {
     "let_go_least_seconds": 120 / balancer.SCALE,
@@ -55,7 +55,9 @@ class Load:
 
     def call(self, stream: bool) -> None:
         """One request on a connection of its own."""
-        body = {"model": "tiny", "prompt": "Hello", "stream": stream, "options": STREAM if stream else PLAIN}
+        tokens, played = STREAM if stream else PLAIN
+        prompt = f"Hello {json.dumps(played)}"
+        body = {"model": "tiny", "prompt": prompt, "stream": stream, "options": {"num_predict": tokens}}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         kind = "stream" if stream else "request"
         try:
@@ -91,7 +93,9 @@ def replace(box: world.World, target: balancer.Target) -> None:
     del box.metadata.paths[LIFECYCLE]
     for mark in ("leaving", "notice", "why"):
         box.inside(f"/run/fleet/{mark}").unlink(missing_ok=True)
-    assert box.systemctl("start", "fleet-agent.service") == 0
+    for unit in ("lane", "agent"):
+        box.systemctl("stop", f"fleet-{unit}.service")
+        assert box.systemctl("start", f"fleet-{unit}.service") == 0
     box.gate("open")
     group = (box.here / "target-group").read_text()
     box.aws.client("elbv2").register_targets(TargetGroupArn=group, Targets=[{"Id": box.instance_id}])

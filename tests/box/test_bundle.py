@@ -1,6 +1,8 @@
 """What travels to the box: user data, units and programs, checked without starting anything."""
 
+import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -10,16 +12,19 @@ from pathlib import Path
 import disk
 import engine
 import fuse
+import line
 import pytest
+import stages
 
 from fleet import box_config, names
 from tests.box import world
+from tests.box.conftest import a_box
 from tests.source import imported, too_new_for_the_box
 
 UNITS = sorted((box_config.BUNDLE / "units").glob("*.service"))
 # The boot mounts for everybody, and changes its user so that the engine's own client does not import as root.
 MOST_EXPOSED = {"fleet-agent.service": 4.0, "fleet-engine.service": 2.0, "fleet-boot.service": 5.2}
-MOST_EXPOSED["fleet-stream.service"] = 4.2
+MOST_EXPOSED |= {"fleet-stream.service": 4.2, "fleet-lane.service": 2.0}
 UNITS_OF_A_LOAD = ("stream", "boot", "engine")
 
 
@@ -147,7 +152,25 @@ def test_engine_may_write_the_model_store_alone_wherever_the_boot_puts_it() -> N
     models = [mount / "fleet" / "models" for mount in (disk.IMAGE_MOUNT, disk.OWN_MOUNT)]
     assert words(unit, "ReadWritePaths") == {f"-{path}" for path in models}
     assert words(unit, "User") == {engine.USER}
-    assert f" {engine.USER}\n" in rendered()
+    assert f"for user in {engine.USER} fleet-lane; do\n" in rendered()
+
+
+def test_lane_begins_behind_the_gate_off_the_boots_path_and_outlives_the_engine() -> None:
+    unit = keys(box_config.BUNDLE / "units" / names.LANE_UNIT)
+    assert (unit["Type"], unit["WatchdogSec"], unit["TimeoutStopSec"]) == ("notify", "10", "65")
+    assert line.STOPPING_SECONDS < float(unit["TimeoutStopSec"])
+    assert unit["Requires"] == unit["After"] == "fleet-gate.service"  # neither the engine nor the boot takes it along
+    assert unit["BindReadOnlyPaths"] == "/run/systemd/notify"  # or systemd never hears that it is ready
+    needs = {stage.name: stage.needs for stage in stages.STAGES}
+    assert (needs["lane"], needs["warm"]) == (("gate",), ("import", "lane"))
+
+
+def test_engine_is_on_loopback_and_its_start_ends_nobody_who_is_in_line() -> None:
+    unit = box_config.BUNDLE / "units" / engine.UNIT
+    assert engine.environment(a_box())["OLLAMA_HOST"] == f"127.0.0.1:{names.ENGINE_PORT}"
+    assert (words(unit, "IPAddressAllow"), words(unit, "IPAddressDeny")) == ({"localhost"}, {"any"})
+    assert "ExecStartPre=+/usr/bin/python3 /opt/fleet/gate.py draining" in unit.read_text()
+    assert (words(unit, "TimeoutStopSec"), words(unit, "SendSIGKILL")) == ({"65"}, {"no"})
 
 
 # systemd.exec(5): each of these gives a unit a mount namespace of its own, which what it mounts does not leave.
@@ -212,10 +235,21 @@ def test_every_metric_has_one_writer() -> None:
 
 def test_bundle_holds_what_the_box_runs_and_nothing_else() -> None:
     assert (box_config.BUNDLE / "names.py").resolve() == Path(names.__file__).resolve()
-    packed = box_config.bundle()
+    packed = zipfile.ZipFile(io.BytesIO(box_config.bundle())).namelist()
     for unit in UNITS:
-        for line in unit.read_text().splitlines():
-            if line.startswith("Exec") and "/opt/fleet/" in line:
-                program = line.split("/opt/fleet/")[1].split()[0]
-                assert f"{program}".encode() in packed
-    assert b"user_data.sh.j2" not in packed
+        for found in unit.read_text().splitlines():
+            if found.startswith("Exec") and "/opt/fleet/" in found:
+                assert found.split("/opt/fleet/")[1].split()[0] in packed
+    assert {"lane/__main__.py", "relay/sse.py", "packages/aiohttp/web.py"} <= set(packed)
+    assert "user_data.sh.j2" not in packed
+
+
+def test_lane_has_the_pinned_packages_for_the_boxs_python_and_machine() -> None:
+    packed = zipfile.ZipFile(io.BytesIO(box_config.bundle())).namelist()
+    compiled = [name for name in packed if name.endswith(".so")]
+    assert len(compiled) >= 5
+    assert all(name.endswith(".cpython-39-x86_64-linux-gnu.so") for name in compiled)
+    lock = (world.CHECKOUT / "requirements-lane.lock").read_text()
+    pinned = {name.replace("-", "_") for name in re.findall(r"^([a-z-]+)==", lock, re.MULTILINE)}
+    assert {path.name.partition("-")[0] for path in box_config.PACKAGES.glob("*.dist-info")} == pinned
+    assert not [name for name in packed if ".dist-info/" in name and "LICENSE" not in name and "NOTICE" not in name]

@@ -1,5 +1,6 @@
 """What the box decides, without touching anything: notices, budgets, wedge, streams, warm-up."""
 
+import dataclasses
 import itertools
 import json
 import subprocess
@@ -9,6 +10,7 @@ from typing import Any
 import config
 import drain
 import engine
+import line
 import notices
 import pytest
 import streams
@@ -20,7 +22,6 @@ from hypothesis import strategies as st
 from tests.box.conftest import a_box
 
 NOW = datetime(2026, 7, 28, 9, 0, tzinfo=UTC)
-YEAR = datetime.now(UTC).year
 
 
 # --- notices and the drain budget -----------------------------------------------------------------------------
@@ -115,24 +116,19 @@ def test_two_minutes_less_a_millisecond_and_the_margin_are_the_whole_budget() ->
 
 SS = """\
 ESTAB 0 0 [::ffff:10.77.0.1]:11434 [::ffff:10.77.0.2]:4001 bytes_sent:900 bytes_received:200 lastsnd:100 lastrcv:4000
-ESTAB 0 0 [::ffff:10.77.0.1]:11434 [::ffff:10.77.0.2]:4002 bytes_received:200 lastsnd:60000 lastrcv:60000
 ESTAB 0 0 [::ffff:10.77.0.1]:11434 [::ffff:10.77.0.2]:4003 lastsnd:900 lastrcv:900
-ESTAB 0 0 [fd77::1]:11434 [fd77::2]:4004 bytes_sent:900 bytes_received:200 lastsnd:9000 lastrcv:9500
 CLOSE-WAIT 1 0 [fd77::1]:11434 [fd77::2]:4005 bytes_sent:900 bytes_received:400 lastsnd:9000 lastrcv:10
 ESTAB 0 0 [::ffff:127.0.0.1]:11434 [::ffff:127.0.0.1]:4006 bytes_sent:900 bytes_received:400 lastsnd:10 lastrcv:10
 ESTAB 0 0 [::ffff:10.77.0.1]:11434 [::ffff:10.77.0.1]:4007 bytes_sent:900 bytes_received:400 lastsnd:10 lastrcv:10
 """
 
 
-def test_streams_are_requests_outstanding_or_bytes_out_lately_and_nothing_from_loopback() -> None:
-    found = {connection.peer.rsplit(":", 1)[1]: connection for connection in streams.parse(SS)}
-    assert set(found) == {"4001", "4002", "4003", "4004", "4005"}
-    assert {port for port, connection in found.items() if connection.stream} == {"4001", "4002", "4005"}
-    assert {port for port, connection in found.items() if connection.outstanding} == {"4002", "4005"}
-    assert not found["4003"].stream  # a balancer's probe: no bytes either way
+def test_connections_are_told_with_what_they_carried_and_none_from_loopback() -> None:
+    found = {connection.peer.rsplit(":", 1)[1]: connection.received_bytes for connection in streams.parse(SS)}
+    assert found == {"4001": 200, "4003": 0, "4005": 400}  # a balancer's probe: no bytes
 
 
-def test_streams_that_the_kernel_alone_still_sends_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_that_the_kernel_alone_still_sends_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
@@ -140,182 +136,163 @@ def test_streams_that_the_kernel_alone_still_sends_are_looked_for(monkeypatch: p
         return subprocess.CompletedProcess(command, 0, SS, "")
 
     monkeypatch.setattr(streams.subprocess, "run", run)
-    assert len(streams.connections(11434)) == 5
+    assert len(streams.connections(11434)) == 3
     states = {word for before, word in itertools.pairwise(asked[0]) if before == "state"}
     assert states == {"established", "close-wait", "fin-wait-1", "last-ack"}
 
 
+def test_line_is_told_by_who_is_served_and_how_many_wait() -> None:
+    served = {"id": "a", "state": "served", "tokens": 7, "served_seconds": 3.5}
+    waits = {"id": "b", "state": "paused", "tokens": 3, "served_seconds": 0.0}
+    answer = {"streams": 2, "cut": 1, "counts": {"answered": 5, "draining": 4}, "line": [served, waits]}
+    told = line.Told(2, 1, ("a", 7), 3.5, answered=5, cut=1, handed_back=3)
+    assert line.told(answer) == told
+    assert line.told({**answer, "line": [], "streams": 0}).served is None
+
+
 # --- wedge ----------------------------------------------------------------------------------------------------
 
-STUCK = {"active": True, "waiting": True, "gpu_busy": False}
+STUCK = {"streams": 1, "served": ("a", 3), "gpu_busy": False}
 ABSENT = engine.Loaded(absent=True, said="not loaded")
-PARTLY = engine.Loaded(differs=True, partial=True, said="only 5 of 9 bytes are in GPU memory")
+PARTLY = engine.Loaded(differs=True, said="only 5 of 9 bytes are in GPU memory")
+Action = wedge.Action
 
 
 def looks(box: config.Box, states: list[dict[str, Any]], every: float = 5.0) -> list[wedge.Action]:
     """The actions for a series of looks, one every poll. A proof that is asked for is pending until a state tells."""
     memory, actions, token = wedge.fresh(0), [], None
-    well = {"answers": True, "loaded": engine.Loaded(), "gate_shut": False, "active": False, "waiting": False}
+    well = {"answers": True, "loaded": engine.Loaded(), "gate_shut": False}
     for number, state in enumerate(states, 1):
         token = state.get("token", token)
-        seen = wedge.Look(at=number * every, **{**well, "gpu_busy": None, "token": token, **state})
+        seen = wedge.Look(at=number * every, **{**well, "token": token, **state})
         memory, action, _ = wedge.decide(box, memory, seen)
         token = token if token is wedge.Asked.PENDING else None
-        if action is wedge.Action.PROVE:
+        if action is Action.PROVE:
             token = wedge.Asked.PENDING
         actions.append(action)
     return actions
 
 
-def test_silence_of_half_a_minute_shuts_and_another_minute_replaces(box: config.Box) -> None:
+def test_silence_of_half_a_minute_shuts_and_another_minute_starts_the_engine_anew(box: config.Box) -> None:
     actions = looks(box, [{"answers": False, "loaded": None}] * 20)
-    assert actions.index(wedge.Action.SHUT) == 5  # the look at 30 s
-    assert actions.index(wedge.Action.REPLACE) == 5 + 12
+    assert actions.index(Action.SHUT) == 5  # the look at 30 s
+    assert actions.index(Action.RECOVER) == 5 + 12
 
 
-def test_open_request_without_bytes_on_an_idle_gpu_is_wedged_after_two_minutes(box: config.Box) -> None:
-    actions = looks(box, [STUCK] * 40)
-    assert actions.index(wedge.Action.PROVE) == 11  # the look at 60 s: a token of its own has a minute to come
-    assert actions.index(wedge.Action.UNLOAD) == 17  # half of it later: the engine may wait for itself
-    assert actions.index(wedge.Action.SHUT) == 23  # the look at 120 s
-    assert actions.index(wedge.Action.REPLACE) == 23 + 12
-    assert actions.count(wedge.Action.PROVE) == actions.count(wedge.Action.UNLOAD) == 1
+def test_request_without_tokens_on_an_idle_gpu_is_wedged_after_two_minutes(box: config.Box) -> None:
+    actions = looks(box, [STUCK] * 41)
+    assert actions.index(Action.PROVE) == 12  # it was seen at 5 s; a minute later a token of its own has a minute to come
+    assert actions.index(Action.SHUT) == 24
+    assert actions.index(Action.RECOVER) == 24 + 12
+    assert actions.count(Action.PROVE) == 1
 
 
-def test_request_that_its_caller_never_finishes_is_no_wedge_where_the_engine_gives_a_token(box: config.Box) -> None:
-    unfinished = [STUCK] * 13 + [
-        {**STUCK, "token": wedge.Asked.CAME}
-    ]  # asked at 60 s, answered by the next look but one
+def test_proof_that_nobody_waits_beside_is_wedged_after_its_minute(box: config.Box) -> None:
+    idle = [{"gpu_busy": False}] * 740
+    actions = looks(dataclasses.replace(box, self_prime_seconds=10_000.0), idle)
+    assert actions.index(Action.PROVE) == 719  # the hour
+    assert actions.index(Action.SHUT) == 719 + 12
+
+
+def test_stuck_caller_is_no_wedge_where_the_engine_gives_a_token(box: config.Box) -> None:
+    unfinished = [STUCK] * 14 + [{**STUCK, "token": wedge.Asked.CAME}]
     actions = looks(box, unfinished * 20)
-    assert set(actions) == {wedge.Action.NOTHING, wedge.Action.PROVE}
-    assert actions.count(wedge.Action.PROVE) == 20
+    assert set(actions) == {Action.NOTHING, Action.PROVE}
 
 
-def test_token_that_is_turned_away_by_a_full_queue_is_no_sign_of_life(box: config.Box) -> None:
-    actions = looks(box, [STUCK] * 12 + [{**STUCK, "token": wedge.Asked.BUSY}] + [STUCK] * 30)
-    assert actions.index(wedge.Action.SHUT) == 23
-    errors = {**STUCK, "flowing": True}  # nor are the errors that callers get meanwhile
-    assert looks(box, [errors] * 40).index(wedge.Action.SHUT) == 23
+def test_callers_who_are_answered_one_after_another_are_no_wedge_whatever_the_gpu_says(box: config.Box) -> None:
+    flowing = [{**STUCK, "served": (f"{number // 3}", number)} for number in range(1, 700)]
+    assert set(looks(box, flowing)) == {Action.NOTHING}
 
 
 @given(st.integers(1, 60))
 def test_load_in_progress_is_not_stuck_and_a_proof_that_waits_for_it_has_its_time_from_its_end(length: int) -> None:
     reading = {**STUCK, "reading": True}
     came = {**STUCK, "token": wedge.Asked.CAME}
-    actions = looks(a_box(), [STUCK] * 12 + [reading] * length + [STUCK] * 11 + [came])
-    assert not {wedge.Action.SHUT, wedge.Action.REPLACE} & set(actions)
+    actions = looks(a_box(), [STUCK] * 13 + [reading] * length + [STUCK] * 11 + [came])
+    assert not {Action.SHUT, Action.RECOVER} & set(actions)
     hangs = looks(a_box(), [reading] * length + [STUCK] * 40)
-    assert hangs.index(wedge.Action.SHUT) == length + 23
-
-
-def test_reload_of_two_minutes_less_a_moment_is_no_wedge(box: config.Box) -> None:
-    reloading = [STUCK] * 23 + [{"active": True, "waiting": True, "gpu_busy": True}]
-    actions = looks(box, reloading + [{"active": True, "token": wedge.Asked.CAME}] * 5 + [{}] * 5)
-    assert actions.count(wedge.Action.PROVE) == 1
-    assert not {wedge.Action.SHUT, wedge.Action.WARM} & set(actions)
+    assert hangs.index(Action.SHUT) == length + 23
 
 
 @given(st.lists(st.sampled_from([True, None]), min_size=60, max_size=120))
 def test_busy_gpu_or_one_unknown_for_ten_minutes_is_not_wedged_while_the_engine_answers(
     busy: list[bool | None],
 ) -> None:
-    states = [{"active": True, "waiting": True, "gpu_busy": one} for one in busy]
-    assert set(looks(a_box(), states)) == {wedge.Action.NOTHING}
+    assert set(looks(a_box(), [{**STUCK, "gpu_busy": one} for one in busy])) == {Action.NOTHING}
 
 
 def test_gpu_of_which_nobody_can_tell_counts_as_idle_after_a_quarter_of_an_hour(box: config.Box) -> None:
     unknown = {**STUCK, "gpu_busy": None}
     actions = looks(box, [STUCK] + [unknown] * 260)
-    told = [(number * 5, action) for number, action in enumerate(actions, 1) if action is not wedge.Action.NOTHING]
+    told = [(number * 5, action) for number, action in enumerate(actions, 1) if action is not Action.NOTHING]
     first = 5 + box.gpu_unknown_seconds - 5  # the look before it still counted as busy
-    assert told[:4] == [
-        (first + 60, wedge.Action.PROVE),
-        (first + 90, wedge.Action.UNLOAD),
-        (first + 120, wedge.Action.SHUT),
-        (first + 180, wedge.Action.REPLACE),
-    ]
-    one_after_another = [{**unknown, "peers": frozenset({str(number // 150)})} for number in range(600)]
-    assert set(looks(box, one_after_another)) == {wedge.Action.NOTHING}
+    assert told[:3] == [(first + 60, Action.PROVE), (first + 120, Action.SHUT), (first + 180, Action.RECOVER)]
+    one_after_another = [{**unknown, "served": (str(number // 150), 0)} for number in range(600)]
+    assert set(looks(box, one_after_another)) == {Action.NOTHING}
     told_now_and_then = ([unknown] * 179 + [{**STUCK, "gpu_busy": True}]) * 3
-    assert set(looks(box, told_now_and_then)) == {wedge.Action.NOTHING}
+    assert set(looks(box, told_now_and_then)) == {Action.NOTHING}
 
 
 def test_engine_that_recovers_is_warmed_before_it_opens(box: config.Box) -> None:
     silent, back = {"answers": False, "loaded": None}, {"loaded": ABSENT, "gate_shut": True}
-    assert looks(box, [silent] * 7 + [back])[-1] is wedge.Action.WARM
+    assert looks(box, [silent] * 7 + [back])[-1] is Action.WARM
 
 
 def test_engine_that_recovered_behind_a_gate_that_could_not_be_shut_has_its_minute_again(box: config.Box) -> None:
     silent = {"answers": False, "loaded": None}
     actions = looks(box, [silent] * 7 + [{}] + [silent] * 20)
-    assert [action for action in actions if action is not wedge.Action.NOTHING][:2] == [wedge.Action.SHUT] * 2
+    assert [action for action in actions if action is not Action.NOTHING][:2] == [Action.SHUT] * 2
 
 
-def test_engine_that_lost_its_model_loads_it_beside_the_open_gate_on_the_second_look(box: config.Box) -> None:
-    assert looks(box, [{"loaded": ABSENT}] * 2) == [wedge.Action.NOTHING, wedge.Action.LOAD]
-    assert looks(box, [{"loaded": ABSENT}, {}, {"loaded": ABSENT}]) == [wedge.Action.NOTHING] * 3
+def test_model_that_is_gone_is_loaded_by_a_token_beside_the_open_gate_on_the_second_look(box: config.Box) -> None:
+    assert looks(box, [{"loaded": ABSENT}] * 2) == [Action.NOTHING, Action.PROVE]
+    assert looks(box, [{"loaded": ABSENT}, {}, {"loaded": ABSENT}]) == [Action.NOTHING] * 3
+    served = {"loaded": ABSENT, "streams": 1, "served": ("a", 0), "gpu_busy": True}
+    assert looks(box, [served] * 31).index(Action.PROVE) == 29  # a caller's own load has two and a half minutes
 
 
-def test_model_that_is_in_part_on_the_processor_is_loaded_anew_and_after_three_loads_in_vain_warmed(
-    box: config.Box,
-) -> None:
-    loaded = [{"loaded": PARTLY}, {"loaded": PARTLY}, {"loaded": PARTLY, "load": wedge.Asked.CAME}]
-    actions = looks(box, loaded * 3)
-    assert actions.index(wedge.Action.RELOAD) == 1
-    assert actions.index(wedge.Action.WARM) == 8  # with the third answer
-    repaired = looks(box, (loaded * 2 + [{}]) * 5)
-    assert wedge.Action.WARM not in repaired
-    in_use = [{"loaded": PARTLY, "active": True}] * 100
-    assert set(looks(box, in_use)) == {wedge.Action.NOTHING}
-
-
-def test_expiry_of_a_caller_is_answered_once_and_never_while_somebody_is_served(box: config.Box) -> None:
-    first, second = ({"loaded": engine.Loaded(expires=at, said="soon")} for at in ("2026-07-28T09", "2026-07-28T10"))
-    served = {**first, "active": True}
-    expected = [wedge.Action.NOTHING, wedge.Action.LOAD, wedge.Action.NOTHING, wedge.Action.LOAD, wedge.Action.NOTHING]
-    assert looks(box, [served, first, first, second, second]) == expected
+def test_model_that_is_another_or_not_whole_has_the_engine_started_anew_once_nobody_is_served(box: config.Box) -> None:
+    in_use = [{"loaded": PARTLY, "streams": 1, "served": ("a", 0), "gpu_busy": True}] * 100
+    assert set(looks(box, in_use)) == {Action.NOTHING}
+    assert looks(box, [*in_use, {"loaded": PARTLY}])[-1] is Action.RECOVER
+    assert looks(box, [{"loaded": PARTLY}] * 2)[-1] is Action.RECOVER
 
 
 @given(st.lists(st.sampled_from([engine.Loaded(), ABSENT, PARTLY, None]), min_size=10, max_size=29))
 def test_gate_stays_open_for_who_waits_for_a_load_whatever_the_engine_says_of_its_models(
     said: list[engine.Loaded | None],
 ) -> None:
-    assert set(looks(a_box(), [{"active": True, "loaded": one} for one in said])) == {wedge.Action.NOTHING}
+    states = [{"streams": 1, "served": ("a", n), "loaded": one} for n, one in enumerate(said)]
+    assert set(looks(a_box(), states)) == {Action.NOTHING}
 
 
 def test_engine_that_refuses_three_of_our_own_requests_is_warmed_and_one_refusal_is_asked_again(
     box: config.Box,
 ) -> None:
-    refused, load_refused, came = (
-        {"token": wedge.Asked.REFUSED, "active": True},
-        {"load": wedge.Asked.REFUSED, "active": True},
-        {"token": wedge.Asked.CAME, "active": True},
-    )
-    for first in (refused, load_refused):
-        asked_again = [wedge.Action.PROVE, wedge.Action.PROVE, wedge.Action.WARM]
-        assert looks(box, [first, refused, refused]) == asked_again
-        assert wedge.Action.WARM not in looks(box, [first, refused, came, first, refused, came])
+    refused, came = {"token": wedge.Asked.REFUSED, "streams": 1}, {"token": wedge.Asked.CAME, "streams": 1}
+    assert looks(box, [refused] * 3) == [Action.PROVE, Action.PROVE, Action.WARM]
+    assert Action.WARM not in looks(box, [refused, refused, came, refused, refused, came])
 
 
 def test_engine_that_does_not_say_what_is_loaded_is_left_alone(box: config.Box) -> None:
-    assert set(looks(box, [{"loaded": None}] * 50)) == {wedge.Action.NOTHING}
+    assert set(looks(box, [{"loaded": None}] * 50)) == {Action.NOTHING}
 
 
 def test_self_prime_comes_after_twenty_idle_minutes_and_a_proof_every_hour_whatever_the_traffic(
     box: config.Box,
 ) -> None:
     idle = looks(box, [{}] * 500)
-    assert [number for number, action in enumerate(idle, 1) if action is wedge.Action.PRIME] == [240, 480]
-    busy = looks(box, [{"active": True}] * 721)
-    assert [number * 5 for number, action in enumerate(busy, 1) if action is not wedge.Action.NOTHING] == [3600]
-    assert busy[719] is wedge.Action.PROVE
+    assert [number for number, action in enumerate(idle, 1) if action is Action.PRIME] == [240, 480]
+    busy = looks(box, [{"streams": 1}] * 721)
+    assert [number * 5 for number, action in enumerate(busy, 1) if action is not Action.NOTHING] == [3600]
+    assert busy[719] is Action.PROVE
 
 
 # --- warm-up --------------------------------------------------------------------------------------------------
 
 TOKENS = {"model": "tiny", "response": "hi", "done": True, "eval_count": 8}
 LOADED = {"name": "tiny:latest", "digest": "d", "size": 9, "size_vram": 9, "context_length": 256}
-FOR_GOOD = "2318-08-07T03:36:58.123456789Z"
 
 
 @pytest.mark.parametrize(
@@ -324,8 +301,6 @@ FOR_GOOD = "2318-08-07T03:36:58.123456789Z"
         ({}, {}, None),
         ({"response": "", "thinking": "The user says hello. They"}, {}, None),  # thoughts are tokens
         ({"response": ""}, {}, None),  # whatever field they are in
-        ({}, {"expires_at": FOR_GOOD}, None),
-        ({}, {"expires_at": f"{YEAR}-06-04T14:38:31.83753-07:00"}, None),  # a caller's: put back once the gate is open
         ({"eval_count": 0}, {}, "generate returned no tokens"),
         ({"done": False}, {}, "generate returned no tokens"),
         ({"model": "other"}, {}, "other answered, not tiny"),
@@ -342,18 +317,6 @@ def test_gate_opens_only_for_tokens_of_the_exact_model_wholly_loaded(
     assert warm.problem(box, "d", {**TOKENS, **generated}, {"models": [{**LOADED, **loaded}]}) == problem
 
 
-@pytest.mark.parametrize(
-    ("expires", "held"),
-    [(FOR_GOOD, True), (f"{YEAR}-12-31T23:59:59Z", False), (f"{YEAR + 1}-01-01T00:04:00+01:00", False), ("", True)],
-)
-def test_expiry_of_this_year_or_the_next_is_a_callers(box: config.Box, expires: str, held: bool) -> None:
-    told = engine.loaded(box, "d", {"models": [{**LOADED, "expires_at": expires}]}, YEAR)
-    assert (told == engine.Loaded()) is held
-    assert told.expires == ("" if held else expires)
-
-
 def test_requests_of_our_own_ask_for_nothing_that_a_caller_does_not_get(box: config.Box) -> None:
     assert warm.tokens(box, 1)["options"] == {"num_predict": 1}
-    assert "keep_alive" not in warm.tokens(box, 1)  # or who waits for another context may wait for ever
-    assert warm.load(box)["keep_alive"] == -1
-    assert "prompt" not in warm.load(box)
+    assert warm.load(box) == {"model": box.model, "stream": False}  # an empty prompt

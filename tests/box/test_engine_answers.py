@@ -4,11 +4,11 @@ import http.server
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import config
 import engine
+import line
 import pytest
 
 
@@ -36,9 +36,16 @@ def answering(body: bytes) -> Iterator[int]:
     [b"[" * 100_000, b'{"a": ' * 50_000, b"{" + b" " * (2 << 20) + b"}", b"\xff", b"[]", b"7", b'"x"'],
     ids=["deep lists", "deep objects", "two MiB", "no text", "a list", "a number", "a string"],
 )
-def test_answer_that_is_none_is_an_error_of_the_engines(body: bytes, box: config.Box) -> None:
+def test_answer_that_is_none_is_an_error_of_the_engines(body: bytes) -> None:
     with answering(body) as port, pytest.raises(engine.EngineError):
-        engine.ask(replace(box, port=port), "GET", "/api/ps")
+        engine.answer(engine.connect(5, port), "GET", "/api/ps")
+
+
+@pytest.mark.parametrize("body", [b"[]", b"{}", b'{"streams": 0}', b'{"line": [7], "streams": 0}', b"x"], ids=str)
+def test_lane_that_tells_something_else_has_not_answered(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    with answering(body) as port:
+        monkeypatch.setattr(line.names, "LANE_ADMIN_PORT", port)
+        assert line.look() is None
 
 
 @pytest.mark.parametrize(
@@ -47,10 +54,10 @@ def test_answer_that_is_none_is_an_error_of_the_engines(body: bytes, box: config
     ids=str,
 )
 def test_list_of_models_of_another_shape_is_a_model_that_is_absent(models: Any, box: config.Box) -> None:
-    assert engine.loaded(box, "digest", {"models": models}, 2026).absent
+    assert engine.loaded(box, "digest", {"models": models}).absent
 
 
 @pytest.mark.parametrize("odd", [None, 7, [], {}, "x"], ids=str)
 def test_model_whose_fields_are_of_another_kind_is_not_the_one_that_is_wanted(odd: Any, box: config.Box) -> None:
-    listed = {"name": engine.full_name(box.model), "context_length": odd, "digest": odd, "size": odd, "expires_at": odd}
-    assert engine.loaded(box, "digest", {"models": [listed]}, 2026).said
+    listed = {"name": engine.full_name(box.model), "context_length": odd, "digest": odd, "size": odd}
+    assert engine.loaded(box, "digest", {"models": [listed]}).said

@@ -13,10 +13,10 @@ import engine
 import gate
 import keeper
 import leave
+import line
 import paths
 import pytest
 import sight
-import streams
 import warm
 import wedge
 
@@ -29,23 +29,31 @@ def nobody(_: Any) -> None:
     """Takes metrics."""
 
 
-def box_on(port: int = 11434, **values: Any) -> config.Box:
-    """A box whose engine listens there."""
-    return config.Box(**{**vars(a_box()), "port": port, **values})
+def box_on(**values: Any) -> config.Box:
+    """A box with some values of its own."""
+    return replace(a_box(), **values)
 
 
-def test_engine_that_answers_but_does_not_list_its_models_is_not_taken_for_unloaded() -> None:
+def told(streams: int = 0, **more: Any) -> line.Told:
+    return line.Told(streams, **more)
+
+
+def test_engine_that_answers_but_does_not_list_its_models_is_not_taken_for_unloaded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def answer(handler: http.server.BaseHTTPRequestHandler) -> None:
         if handler.path == "/api/version":
             servers.reply(handler, b'{"version": "0.0.1"}')
         else:
             handler.close_connection = True  # cut without an answer
 
+    paths.mark(engine.manifest(box_on().model))
     with servers.local(answer) as port:
-        seen = sight.look(box_on(port), (), sight.Sight(), None, None)
-    assert seen.answers
+        monkeypatch.setattr(engine.connect, "__defaults__", (port,))
+        seen = sight.Sight().look(box_on(), told(), None)
+        assert seen.answers
+        assert not sight.Sight().look(box_on(), None, None).answers  # the lane does not
     assert seen.loaded is None
-    assert not seen.reading
 
 
 def test_nvidia_smi_that_no_signal_ends_is_not_waited_for_nor_started_again(
@@ -76,7 +84,7 @@ def test_store_that_fails_while_a_notice_comes_ends_no_stream(monkeypatch: pytes
         return False
 
     paths.mark(paths.OPENED)
-    monkeypatch.setattr(sight, "stored", stored)
+    monkeypatch.setattr(warm, "stored", stored)
     monkeypatch.setattr(leave, "request", asked.append)
     keeper.Keeper(box_on(), nobody).step()
     assert not asked
@@ -89,7 +97,7 @@ def test_store_that_can_no_longer_be_read_has_the_box_replaced(monkeypatch: pyte
     answers = [{"done": True}, {"models": []}]
     monkeypatch.setattr(warm.engine, "answer", lambda *_: answers[0])
     monkeypatch.setattr(warm.engine, "ask", lambda *_: answers[1])
-    keeper.Keeper(box_on(), nobody)._warm()  # the manifest is not there
+    keeper.Keeper(box_on(), nobody)._warm(time.monotonic() + 5)  # the manifest is not there
     assert asked[0].startswith("the engine did not come back: [Errno 2]")
 
 
@@ -117,11 +125,11 @@ def test_self_prime_whose_token_does_not_come_warms_the_engine_unless_the_gpu_wo
     status: int, seconds: float, busy: bool | None, warmed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warms: list[None] = []
-    monkeypatch.setattr(sight, "connections", lambda _: ())
+    monkeypatch.setattr(line, "look", told)
     monkeypatch.setattr(sight.Gpu, "busy", lambda _: busy)
-    monkeypatch.setattr(keeper.Keeper, "_warm", lambda _: warms.append(None))
-    with servers.local(engine_that(status, seconds)) as port:
-        kept = keeper.Keeper(box_on(port, token_seconds=0.2, poll_seconds=0.1), nobody)
+    monkeypatch.setattr(keeper.Keeper, "_warm", lambda *_: warms.append(None))
+    with servers.local(engine_that(status, seconds)) as port:  # in the lane's place
+        kept = keeper.Keeper(box_on(port=port, token_seconds=0.2, poll_seconds=0.1), nobody)
         kept._act(wedge.Action.PRIME, "idle")
     assert len(warms) == warmed
     assert kept._memory.refused == (status == 500)
@@ -133,14 +141,14 @@ def test_self_prime_whose_token_does_not_come_warms_the_engine_unless_the_gpu_wo
 )
 def test_full_queue_is_told_from_an_engine_that_refuses(status: int, asked: wedge.Asked) -> None:
     with servers.local(engine_that(status, 0)) as port:
-        request = warm.Request(box_on(port), [warm.load(box_on())], 5)
+        request = warm.Request(box_on(), warm.load(box_on()), 5, port=port)
         assert request.done.wait(5)
     assert request.asked is asked
 
 
 def test_request_that_is_given_up_says_nothing_of_the_engine() -> None:
     with servers.local(engine_that(200, 1.0)) as port:
-        request = warm.Request(box_on(port), [warm.tokens(box_on(), 1)], 5)
+        request = warm.Request(box_on(), warm.tokens(box_on(), 1), 5, port=port)
         assert not request.done.wait(0.1)
         assert request.asked is wedge.Asked.PENDING
         request.give_up()
@@ -164,6 +172,7 @@ def test_warm_up_waits_for_a_queue_that_is_full(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(warm, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(warm.engine, "answer", answer)
     monkeypatch.setattr(warm.engine, "ask", lambda *_: {"models": [model]})
+    monkeypatch.setattr(line, "look", told)
     warm.warm(box, 5)
     assert next(answers, None) is None
 
@@ -190,50 +199,48 @@ def test_served_file_that_is_read_at_whatever_pace_is_a_load(folder: Path, monke
     assert [store.reading(box_on()) for _ in range(5)] == [True, False, True, False, False]
 
 
-@pytest.mark.parametrize(
-    ("partial", "gpu", "ticks", "busy"),
-    [
-        (False, False, 100_000, False),  # whole in GPU memory: the processor's work is somebody else's
-        (True, False, 100_000, True),
-        (True, False, 0, None),  # an idle GPU proves nothing there
-        (True, True, 0, True),
-        (True, None, 0, None),
-    ],
-)
-def test_work_of_the_processor_counts_where_part_of_the_model_is_there(
-    partial: bool, gpu: bool | None, ticks: int, busy: bool | None, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counted = folder / "stat"
-    counted.write_text("cpu  1000 0 1000 99 0 0 0 0 0 0\n")
-    monkeypatch.setattr(sight, "PROCESSOR", counted)
-    monkeypatch.setattr(sight, "answered", lambda _: True)
-    monkeypatch.setattr(sight, "running", lambda _: engine.Loaded(resized=True, partial=partial))
-    monkeypatch.setattr(sight.Gpu, "busy", lambda _: gpu)
-    seen, waits = sight.Sight(), (streams.Connection("10.0.0.2:1", 0, 300, 9, 9),)
-    sight.look(box_on(), waits, seen, None, None)
-    counted.write_text(f"cpu  {1000 + ticks} 0 1000 99 0 0 0 0 0 0\n")
-    assert sight.look(box_on(), waits, seen, None, None).gpu_busy is busy
-
-
 def test_generation_that_does_not_end_is_told_with_its_age_every_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told: list[dict[str, Any]] = []
-    box = box_on(runaway_seconds=10, runaway_tell_seconds=20)
-    kept = keeper.Keeper(box, told.extend)
+    sent: list[dict[str, Any]] = []
+    kept = keeper.Keeper(box_on(runaway_seconds=10, runaway_tell_seconds=20), sent.extend)
     monkeypatch.setattr(
         keeper.threading, "Thread", lambda target, args, daemon: SimpleNamespace(start=lambda: target(*args))
     )
-    look = wedge.Look(0.0, True, None, False, True, True, True)
-    waits = [streams.Connection(f"10.0.0.2:{port}", 0, 300, 9, 9) for port in (1, 2, 3)]
     for at in range(0, 40, 5):
-        kept._tell(replace(look, at=at), waits)
-    assert [datum["Value"] for datum in told] == [10, 30]
-    assert {datum["MetricName"] for datum in told} == {names.METRIC_RUNAWAY_GENERATION_SECONDS}
+        kept._tell(float(at), told(3, waiting=2, served=("a", at), served_seconds=float(at)))
+    assert [datum["Value"] for datum in sent] == [10, 30]
+    assert {datum["MetricName"] for datum in sent} == {names.METRIC_RUNAWAY_GENERATION_SECONDS}
     assert "GENERATION has run for 30 s, 2 callers wait; nothing here ends it" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("action", [wedge.Action.SHUT, wedge.Action.WARM, wedge.Action.REPLACE])
+def test_recovery_ends_the_engine_by_its_unit_and_proves_it_in_what_is_left_of_its_time_once_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done: list[Any] = []
+    monkeypatch.setattr(gate, "set_state", lambda state, *_, **__: done.append(state))
+    monkeypatch.setattr(keeper.systemctl, "stop", done.append)
+    monkeypatch.setattr(engine, "start", lambda *_: done.append("start"))
+    monkeypatch.setattr(keeper.warm, "warm", lambda _, left: done.append(round(left)))
+    monkeypatch.setattr(leave, "request", done.append)
+    kept = keeper.Keeper(box_on(), nobody)
+    kept._act(wedge.Action.RECOVER, "stuck")
+    assert done == [gate.DRAINING, engine.UNIT, "start", gate.DRAINING, 420, gate.OPEN]
+    kept._act(wedge.Action.RECOVER, "stuck")
+    assert done[6:] == ["again: stuck"]
+
+
+def test_engine_that_is_not_started_anew_has_the_box_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(gate, "set_state", lambda *_, **__: None)
+    monkeypatch.setattr(keeper.systemctl, "stop", lambda _: None)  # it did not end; systemd forces nothing
+    monkeypatch.setattr(engine, "start", lambda *_: (_ for _ in ()).throw(engine.SilentError("timed out")))
+    monkeypatch.setattr(leave, "request", asked.append)
+    keeper.Keeper(box_on(), nobody)._act(wedge.Action.RECOVER, "stuck")
+    assert asked == ["the engine was not started anew: timed out"]
+
+
+@pytest.mark.parametrize("action", [wedge.Action.SHUT, wedge.Action.WARM, wedge.Action.RECOVER])
 def test_keeper_that_was_looking_when_the_notice_came_leaves_gate_and_streams_alone(
     action: wedge.Action, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,9 +251,9 @@ def test_keeper_that_was_looking_when_the_notice_came_leaves_gate_and_streams_al
 
     def look(*_: Any) -> wedge.Look:
         paths.mark(paths.LEAVING, "interruption notice")
-        return wedge.Look(0.0, False, None, False, True, True, False)
+        return wedge.Look(0.0, False, None, False)
 
-    monkeypatch.setattr(sight, "look", look)
+    monkeypatch.setattr(sight.Sight, "look", look)
     monkeypatch.setattr(wedge, "decide", lambda _, memory, look: (memory, action, "why"))
     monkeypatch.setattr(leave, "request", asked.append)
     keeper.Keeper(box, nobody).step()
@@ -264,8 +271,8 @@ def test_warm_up_that_fails_during_a_drain_ends_no_stream(monkeypatch: pytest.Mo
         paths.mark(paths.LEAVING, "interruption notice")
         raise engine.EngineError("cut")
 
-    look = wedge.Look(0.0, True, engine.Loaded(), True, False, False, None)
-    monkeypatch.setattr(sight, "look", lambda *_: look)
+    look = wedge.Look(0.0, True, engine.Loaded(), True)
+    monkeypatch.setattr(sight.Sight, "look", lambda *_: look)
     monkeypatch.setattr(keeper.warm, "warm", warm)
     monkeypatch.setattr(gate, "set_state", lambda *_, unless_leaving=False: None)
     monkeypatch.setattr(leave, "request", asked.append)

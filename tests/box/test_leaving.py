@@ -7,9 +7,7 @@ from collections.abc import Callable
 
 import ending
 import gate
-import paths
 import pytest
-import streams
 
 from fleet import names
 from tests.box import lab, leaving, replacing, world
@@ -28,44 +26,55 @@ def test_no_notice_amid_traffic_cuts_who_had_time_to_end_and_none_who_had_not_go
 
 
 @pytest.mark.root
-@pytest.mark.parametrize("tool", ["nft", "iptables"])
-def test_caller_who_keeps_his_connection_is_turned_away_before_the_engine_reads_a_byte(
-    tool: str, monkeypatch: pytest.MonkeyPatch
+def test_caller_who_keeps_his_connection_is_told_to_go_elsewhere_whether_he_asks_at_once_or_later(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = gate.shutil.which
-    monkeypatch.setattr(gate.shutil, "which", lambda name: real(name) if tool == "nft" or name != "nft" else None)
-    monkeypatch.setattr(streams, "ACTIVE_SECONDS", 0.3)
     monkeypatch.setattr(ending, "QUIET_SECONDS", 0.3)
     answered: list[float] = []
-    refused: list[type[Exception]] = []
+    refused: list[int] = []
 
-    def call(made: lab.Lab, number: int) -> None:
-        connection = made.connect()
+    def call(made: lab.Lab) -> None:
+        connection, number = made.connect(), 0
         try:
-            while lab.ask(connection, number, 0.1):
+            while (status := lab.ask(connection, number := number + 1, 0.1)) == 200:
                 answered.append(time.monotonic())
-                number += 1
-        except OSError as error:
-            refused.append(type(error))
+            refused.append(status)
+        except OSError:
+            refused.append(503)  # closed after its last answer: the gate takes no new one
 
     with lab.lab() as made:
         gate.set_state(gate.OPEN, lab.PORT)
         idle = made.connect()
         lab.ask(idle, 0, 0)
-        threading.Thread(target=call, args=(made, 1), daemon=True).start()
+        threading.Thread(target=call, args=(made,), daemon=True).start()
         world.wait(lambda: len(answered) > 3)
         gate.set_state(gate.DRAINING, lab.PORT)
         began = time.monotonic()
-        box = dataclasses.replace(a_box(), port=lab.PORT)
-        ended = ending.wait(box, began + 20)
-        assert (ended.finished, ended.cut) == (1, 0)
+        ended = ending.wait(dataclasses.replace(a_box(), port=lab.PORT), began + 20)
+        assert ended.cut == 0
+        assert time.monotonic() - began < 5
         world.wait(lambda: refused)
-        assert refused == [ConnectionResetError]
-        assert sum(at > began for at in answered) <= 2  # the one that was asked, and one on its way
-        assert len(made.requests) == len(answered) + 2 - (-1 not in made.requests)  # the idle caller's, maybe a token
-        with pytest.raises(ConnectionResetError):
-            idle.sock.recv(1)
-    assert paths.GATE.read_text() == gate.DRAINING
+        assert len(made.requests) == len(answered) + 1  # the engine has read of nobody else
+        assert lab.ask(idle, 0, 0) == 503
+        assert idle.sock is None  # closed, so that he goes elsewhere
+
+
+@pytest.mark.root
+def test_where_the_lane_tells_nothing_every_connection_that_carried_a_request_counts_until_the_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ending, "QUIET_SECONDS", 0.3)
+    box = dataclasses.replace(a_box(), port=lab.PORT)
+    with lab.lab(admin=False) as made:
+        assert ending.wait(box, time.monotonic() + 20) == ending.Ended(0, 0)  # nobody is connected
+        caller, idle = made.connect(), made.connect()
+        lab.ask(caller, 1, 0)
+        began = time.monotonic()
+        assert ending.wait(box, began + 1.0) == ending.Ended(finished=0, cut=1)  # answered, but who would know?
+        assert time.monotonic() - began >= 1.0
+        threading.Timer(0.3, caller.close).start()
+        assert ending.wait(box, time.monotonic() + 20) == ending.Ended(finished=1, cut=0)
+        idle.close()
 
 
 def test_planned_replacements_fail_no_request_and_cut_no_stream(serving: Callable[..., world.World]) -> None:

@@ -14,6 +14,7 @@ import ending
 import gate
 import imds
 import leave
+import line
 import notices
 import paths
 import pytest
@@ -40,11 +41,11 @@ class Parts:
         self.metadata: dict[str, str] = {}
         self.done: list[tuple[str, str]] = []  # what was called, and how the gate stood
         self.live: Callable[[], list[streams.Connection]] = list
+        self.streams = 0  # in the lane's line
         self.targets: dict[str, str] = {}
         monkeypatch.setattr(imds.Imds, "get", lambda _, path: self.metadata.get(path))
-        closed: set[str] = set()
-        monkeypatch.setattr(streams, "connections", lambda _: [each for each in self.live() if each.peer not in closed])
-        monkeypatch.setattr(streams, "close", lambda _, peers: closed.update(peers))
+        monkeypatch.setattr(streams, "connections", lambda _: self.live())
+        monkeypatch.setattr(line, "drain", lambda _: line.Told(self.streams, answered=1 - self.streams))
         monkeypatch.setattr(gate, "set_state", lambda state, *_, **__: paths.mark(paths.GATE, state))
         monkeypatch.setattr(gate, "_run", lambda *_, **__: 0)
         monkeypatch.setattr(aws.Aws, "_call", lambda _, *args, **more: self.call(*args, **more))
@@ -94,8 +95,8 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
         made.agent._planned.join(3)
 
 
-def caller(number: int = 1, *, stream: bool = False) -> streams.Connection:
-    return streams.Connection(f"10.0.0.1:{number}", 0 if stream else 9, 300, 9.0, 1.0 if stream else 9.5)
+def caller(number: int = 1) -> streams.Connection:
+    return streams.Connection(f"10.0.0.1:{number}", 300)
 
 
 def test_planned_end_deregisters_first_and_keeps_its_gate_open_until_no_new_connection_comes(parts: Parts) -> None:
@@ -117,25 +118,25 @@ def test_planned_end_shuts_the_gate_at_last_though_new_connections_go_on(parts: 
 
 
 def test_hook_is_not_completed_while_a_stream_of_a_planned_end_lives(parts: Parts) -> None:
-    parts.live = lambda: [caller(stream=True)]
+    parts.streams = 1
     parts.planned()
     parts.polled_until(lambda: gate.current() == gate.DRAINING)
     for _ in range(5):
         parts.agent.poll()
         time.sleep(0.1)
     assert not parts.called("complete-lifecycle-action")
-    parts.live = list
+    parts.streams = 0
     parts.polled_until(lambda: parts.called("complete-lifecycle-action"))
     assert "1 streams finished, 0 cut" in paths.LOG.read_text()
 
 
 @pytest.mark.parametrize("when", [gate.OPEN, gate.DRAINING], ids=["while it lets go", "while streams end"])
 def test_notice_during_a_planned_end_takes_over_with_its_own_gate_and_budget(parts: Parts, when: str) -> None:
-    parts.live = lambda: [caller(stream=True)]
+    parts.streams = 1
     parts.planned()
     parts.polled_until(lambda: gate.current() == when)
     parts.metadata[notices.INTERRUPTION] = ""
-    parts.live = list
+    parts.streams = 0
     parts.notice()
     assert gate.current() == gate.DRAINING
     assert ("leave", "interruption notice") in parts.done

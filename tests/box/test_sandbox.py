@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from fleet import names
 from tests.box import netns, servers, world
 from tests.box.conftest import Base, MakeWorld
 
@@ -40,10 +41,13 @@ echo '{{python}} {{hostile}} &' >$1/opt/standin/env
 """
 
 
-def ask(box: world.World, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any]]:
-    """One request of a caller outside."""
-    connection = http.client.HTTPConnection(netns.BOX_V4, world.PORT, timeout=30)
-    with netns.inside(box.out):
+def ask(
+    box: world.World, method: str, path: str, body: dict[str, Any] | None = None, *, inside: bool = False
+) -> tuple[int, dict[str, Any]]:
+    """One request of a caller outside; or of code inside the box, past the lane."""
+    address = ("127.0.0.1", names.ENGINE_PORT) if inside else (netns.BOX_V4, world.PORT)
+    connection = http.client.HTTPConnection(*address, timeout=30)
+    with netns.inside(box.box if inside else box.out):
         connection.connect()
     connection.request(method, path, json.dumps(body or {}))
     answer = connection.getresponse()
@@ -60,7 +64,8 @@ def files(box: world.World) -> dict[str, tuple[int, bytes]]:
 def test_no_caller_can_change_the_store_and_everyone_can_ask(serving: Serving) -> None:
     box = serving()
     before = files(box)
-    refused = [ask(box, *request) for request in ADMINISTRATION]
+    assert [ask(box, *request)[0] for request in ADMINISTRATION] == [404] * len(ADMINISTRATION)  # the lane's word
+    refused = [ask(box, *request, inside=True) for request in ADMINISTRATION]
     assert [status for status, _ in refused] == [500] * len(ADMINISTRATION)
     assert all("Permission denied" in answer["error"] for _, answer in refused)
     assert files(box) == before
@@ -80,7 +85,7 @@ def test_what_is_primed_is_what_was_imported_whatever_a_caller_does_meanwhile(ma
     box.boot()
     box.wait_for("stage=complete outcome=done")
     imported, owners = box.manifest(), {owner for owner, _ in files(box).values()}
-    status, _ = ask(box, *ADMINISTRATION[0])
+    status, _ = ask(box, *ADMINISTRATION[0], inside=True)
     # even where the store could be written: by its file, as a mistake in its ownership would let the engine
     manifest = box.inside("/var/lib/fleet/nvme/fleet/models/manifests/registry.ollama.ai/library/tiny/latest")
     manifest.write_text(json.dumps({**imported, "layers": [*imported["layers"], *imported["layers"]]}))

@@ -16,6 +16,7 @@ import gate
 import graph
 import imds
 import leave
+import line
 import paths
 import pytest
 import streams
@@ -26,25 +27,21 @@ from tests.box import world
 from tests.box.conftest import a_box
 
 
-class Samples:
-    """What each look at the connections sees; the last one for ever."""
+class Line:
+    """What each look at the lane tells; the last one for ever. None: it does not answer."""
 
-    def __init__(self, *looks: list[streams.Connection]) -> None:
+    def __init__(self, *looks: int | None) -> None:
         self._looks = list(looks)
 
-    def __call__(self, _port: int) -> list[streams.Connection]:
-        return self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+    def __call__(self, _seconds: float) -> line.Told | None:
+        told = self._looks.pop(0) if len(self._looks) > 1 else self._looks[0]
+        return None if told is None else line.Told(told, answered=9 - told)
 
 
 @pytest.fixture(autouse=True)
 def no_firewall(monkeypatch: pytest.MonkeyPatch) -> None:
     """The machine's own is left alone."""
     monkeypatch.setattr(gate, "_run", lambda *_, **__: 0)
-    monkeypatch.setattr(streams, "close", lambda *_: None)
-
-
-ADMITTED = streams.Connection("10.0.0.1:5000", 0, 0, 0.1, 0.1)  # no request yet
-ASKING = streams.Connection("10.0.0.1:5000", 0, 300, 0.1, 0.1)
 
 
 # --- the boot -------------------------------------------------------------------------------------------------
@@ -164,7 +161,7 @@ def test_gate_that_could_not_be_shut_on_a_notice_is_tried_again_and_no_figure_sa
             raise gate.GateError("nft: timed out")
 
     monkeypatch.setattr(gate, "set_state", set_state)
-    monkeypatch.setattr(streams, "connections", Samples([ASKING]))
+    monkeypatch.setattr(line, "drain", Line(1))
     monkeypatch.setattr(drain, "leave_balancer", lambda *_, **__: None)
     paths.mark(paths.COMPLETED)
     metrics = drain.drain(a_box(), aws.Aws(a_box(), "i-1"), "interruption notice", 17, 0)
@@ -216,22 +213,20 @@ def test_way_out_that_fails_in_an_unforeseen_way_powers_off(monkeypatch: pytest.
     assert done == ["off"]
 
 
-def test_caller_who_connected_just_before_the_gate_shut_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "connections", Samples([ADMITTED], [ADMITTED], [ASKING], [ASKING], []))
-    assert ending.wait(a_box(), time.monotonic() + 30) == ending.Ended(finished=1, cut=0)
-
-
-def test_drain_ends_at_once_where_nobody_is_connected_and_soon_where_nobody_asks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_drain_lasts_until_the_line_is_empty_and_for_a_moment_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "QUIET_SECONDS", 0.5)
-    for looks, least in (([], 0.0), ([ADMITTED], 0.5)):
-        samples = Samples(looks)
-        monkeypatch.setattr(streams, "connections", samples)
-        monkeypatch.setattr(streams, "close", lambda *_, samples=samples: samples._looks.append([]))
+    for looks, finished in (((0,), 0), ((2, 1, 0, 1, 0), 2)):
+        monkeypatch.setattr(line, "drain", Line(*looks))
         began = time.monotonic()
-        assert ending.wait(a_box(), began + 30).cut == 0
-        assert time.monotonic() - began >= least
+        assert ending.wait(a_box(), began + 30) == ending.Ended(finished, 0)
+        assert 0.5 <= time.monotonic() - began < 10
+
+
+def test_lane_that_answers_again_is_believed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "QUIET_SECONDS", 0.1)
+    monkeypatch.setattr(line, "drain", Line(1, None, None, 1, 0))
+    monkeypatch.setattr(streams, "connections", lambda _: [streams.Connection("10.0.0.1:5000", 300)])
+    assert ending.wait(a_box(), time.monotonic() + 30) == ending.Ended(1, 0)
 
 
 def test_cloudwatch_that_hangs_delays_neither_the_hook_nor_the_successor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,7 +253,7 @@ def test_engine_that_lost_its_model_after_the_warm_up_is_not_opened_by_the_boot(
     monkeypatch.setattr(gate, "set_state", lambda state, _: done.append(state))
     one = boot.Boot(a_box(), imds.Imds(), imds.Identity("i-1", None))
     for loaded, state in ((None, []), (engine.Loaded(absent=True), []), (engine.Loaded(), [gate.OPEN])):
-        monkeypatch.setattr(boot.sight, "running", lambda _, loaded=loaded: loaded)
+        monkeypatch.setattr(boot.warm, "running", lambda _, loaded=loaded: loaded)
         one.open()
         assert done == state
         assert paths.OPENED.exists()  # the agent warms it, and opens

@@ -53,7 +53,7 @@ QUICK = {
     "wedge_silent_seconds": 1.5,
     "wedge_stuck_seconds": 2.0,
     "wedge_confirm_seconds": 2.0,
-    "resized_idle_seconds": 1.0,
+    "restart_seconds": 8.0,
     "stream_part_bytes": 16 << 10,
 }
 
@@ -251,10 +251,11 @@ class World:
         stream: bool = False,
         address: str = netns.BOX_V4,
         body: dict[str, Any] | None = None,
-        **options: Any,
+        **played: Any,
     ) -> "Call":
-        """Start a caller outside with one real request; `body` adds to it."""
-        asked = {"model": "tiny", "prompt": "Hello", "stream": stream, "options": {"num_predict": tokens, **options}}
+        """Start a caller outside with one real request; `body` adds to it, `played` is for the engine's stand-in."""
+        prompt = f"Hello {json.dumps(played)}" if played else "Hello"
+        asked = {"model": "tiny", "prompt": prompt, "stream": stream, "options": {"num_predict": tokens}}
         body = {**asked, **(body or {})}
         url = f"http://[{address}]:{PORT}/api/generate" if ":" in address else f"http://{address}:{PORT}/api/generate"
         curl = ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "-d", json.dumps(body), url]
@@ -398,7 +399,7 @@ class World:
     def engine_answers(self) -> bool:
         """Whether loopback reaches the engine: a refusal outside then is the gate's."""
         with netns.inside(self.box):
-            words = ["curl", "--silent", "--max-time", "2", f"http://127.0.0.1:{PORT}/api/version"]
+            words = ["curl", "--silent", "--max-time", "2", f"http://127.0.0.1:{names.ENGINE_PORT}/api/version"]
             return subprocess.run(words, check=False, capture_output=True).returncode == 0
 
     def shutdown_asked(self) -> bool:

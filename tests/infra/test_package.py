@@ -10,6 +10,7 @@ import boto3
 import pytest
 
 from fleet import box_config, names, validation
+from fleet.errors import UserError
 from stacks.package import CUSTOM_RESOURCES, WATCHDOG, Package
 from tests.synth import CDK_JSON, ROOT
 
@@ -73,14 +74,22 @@ def test_watchdogs_zip_keeps_repository_paths_and_leaves_the_rest_behind() -> No
 def test_bundle_is_the_same_bytes_wherever_it_is_packed_and_whatever_tools_leave_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected, elsewhere = box_config.bundle(), tmp_path / "bootstrap"
-    shutil.copytree(box_config.BUNDLE, elsewhere)  # other times, and no links
-    for cache in (".mypy_cache/3.9/boot.json", "__pycache__/boot.pyc", "stages.pyc"):
-        (elsewhere / cache).parent.mkdir(parents=True, exist_ok=True)
-        (elsewhere / cache).touch()
-    (elsewhere / "boot.py").chmod(0o600)
-    monkeypatch.setattr(box_config, "BUNDLE", elsewhere)
+    expected, packed = box_config.bundle(), dict(box_config.PACKED)
+    for place, (folder, kept) in packed.items():
+        elsewhere = tmp_path / f"in-{place}"
+        shutil.copytree(folder, elsewhere)  # other times, and no links
+        for cache in (".mypy_cache/3.9/boot.json", "__pycache__/boot.pyc", "stages.pyc", ".lock"):
+            (elsewhere / cache).parent.mkdir(parents=True, exist_ok=True)
+            (elsewhere / cache).touch()
+        next(elsewhere.glob("**/*.py")).chmod(0o600)
+        monkeypatch.setitem(box_config.PACKED, place, (elsewhere, kept))
     assert box_config.bundle() == expected
+
+
+def test_bundle_without_the_lanes_packages_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(box_config, "PACKAGES", tmp_path)
+    with pytest.raises(UserError, match="run `make setup`"):
+        box_config.bundle()
 
 
 def test_same_content_has_the_same_hash_in_every_synth(assembly: Path, other_assembly: Path) -> None:

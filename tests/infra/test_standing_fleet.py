@@ -89,6 +89,7 @@ TAKEN: dict[str, Raw] = {
             "deregistration_delay_seconds": 121,
             "termination_hook_seconds": 961,
         },
+        "lane": {"deadline_seconds": 601, "inexact_slices": True},
         "model": {
             "name": "other-model:8b",
             "engine_version": "0.11.5",

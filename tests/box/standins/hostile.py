@@ -66,6 +66,7 @@ ATTEMPTS: dict[str, Callable[[], object]] = {
     "be root": lambda: os.setuid(0),
     "metadata": connect("169.254.169.254", 80),
     "metadata, IPv6": connect("fd00:ec2::254", 80),
+    "AWS's APIs": connect("10.77.0.2", 8000),
     "D-Bus": connect("/run/dbus/system_bus_socket"),
     "the service manager": connect("/run/systemd/private"),
     "Docker": connect("/run/docker.sock"),

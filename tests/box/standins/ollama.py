@@ -7,8 +7,9 @@ As in the real one, whoever reaches the port may change the store: /api/create, 
 it is the server that writes it, also for the client's `create`, which sends the file's path where the real one sends
 its bytes.
 Who is served when, and what a request does to the loaded model, is `scheduler`'s. A model whose TEMPLATE names
-`.Thinking` thinks: since version 0.12.5 without being asked to, and few tokens are then thoughts alone. The options
-`pace_seconds` (per token) and `prompt_seconds` of a request, which a real engine ignores, play a big model's time.
+`.Thinking` thinks: since version 0.12.5 without being asked to, and few tokens are then thoughts alone. A prompt
+may end in a JSON object, which a real engine would only read: `pace_seconds` (per token) and `prompt_seconds` play a big
+model's time.
 Files in /opt/standin do so for all other requests: `prompt_seconds`; `load_seconds`, in which the model's file is read;
 and `failing` makes every request an error. A blob whose size is wrong does not load.
 """
@@ -326,9 +327,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if (STANDIN / "failing").exists():
             raise TurnedAwayError(500, "llama runner process has terminated: exit status 2")
         options = asked.get("options", {})
-        wanted, pace = int(options.get("num_predict", 16)), float(options.get("pace_seconds", 0))
+        _, brace, played = asked["prompt"].partition("{")
+        played = json.loads(brace + played) if brace else {}
+        wanted, pace = int(options.get("num_predict", 16)), float(played.get("pace_seconds", 0))
         thinks = ".Thinking" in image(model)[1]["template"] and asked.get("think", RUNNER.thinks_unasked)
-        self.read_prompt(float(options.get("prompt_seconds", setting("prompt_seconds"))))
+        self.read_prompt(float(played.get("prompt_seconds", setting("prompt_seconds"))))
         said = {"model": model, "response": ""}
         if asked.get("stream", True):
             return self.stream(said, "thinking" if thinks else "response", asked["prompt"], wanted, pace)
@@ -373,12 +376,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Server(http.server.ThreadingHTTPServer):
-    address_family = socket.AF_INET6
     daemon_threads = True
-
-    def server_bind(self) -> None:
-        self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)  # both families, as a Go listener
-        super().server_bind()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A caller that went away."""
@@ -395,7 +393,8 @@ def start() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "serve":
         start()
-        Server(("::", int(os.environ["OLLAMA_HOST"].rsplit(":", 1)[1])), Handler).serve_forever()
+        address, _, port = os.environ["OLLAMA_HOST"].rpartition(":")
+        Server((address, int(port)), Handler).serve_forever()
     elif sys.argv[1] == "create":
         quantize = sys.argv[6] if sys.argv[5:6] == ["--quantize"] else ""
         # without a server (the tests fill caches so) it is one process

@@ -2,8 +2,8 @@
 
 Every unit has its CapabilityBoundingSet and NoNewPrivileges (setpriv), and nothing else where it has no such user.
 Real, by other means: User, ProtectSystem=strict, ReadWritePaths,
-PrivateTmp, TemporaryFileSystem and ProtectProc (mounts in a mount namespace), IPAddressDeny (iptables by user, where
-systemd filters by control group). Not applied, and so not leant on: its filters of system calls, address families,
+PrivateTmp, TemporaryFileSystem, BindReadOnlyPaths and ProtectProc (mounts in a mount namespace), IPAddressDeny and
+IPAddressAllow (iptables by user, where systemd filters by control group). Not applied, and so not leant on: its filters of system calls, address families,
 namespaces and devices.
 """
 
@@ -11,7 +11,8 @@ import pwd
 import shlex
 from pathlib import Path
 
-LINK_LOCAL = ("169.254.0.0/16", "fe80::/64")
+NETS = {"link-local": ("169.254.0.0/16", "fe80::/64"), "localhost": ("127.0.0.0/8", "::1/128")}
+NETS["any"] = ("0.0.0.0/0", "::/0")
 API_FILE_SYSTEMS = ("/dev", "/proc", "/sys")
 
 
@@ -54,9 +55,16 @@ def _hidden(unit: dict[str, list[str]]) -> list[str]:
         steps += [f"mount --rbind {path} /mnt", f"mount -t tmpfs -o mode=1777 tmpfs {path}"]
         steps += [f"mkdir -p {mount} && mount --bind /mnt{mount.removeprefix(path)} {mount}" for mount in kept]
         steps.append("umount -l /mnt")
+    shown = [path for path in _all(unit, "BindReadOnlyPaths") if Path(path).exists()]
+    steps += ["mount -t tmpfs tmpfs /mnt"] if shown else []
+    steps += [f"touch /mnt/{number} && mount --bind {path} /mnt/{number}" for number, path in enumerate(shown)]
     for word in _all(unit, "TemporaryFileSystem"):
         path, _, options = word.partition(":")
-        steps.append(f"mount -t tmpfs -o {options or 'rw'} tmpfs {path}")
+        steps.append(f"mount -t tmpfs tmpfs {path}")
+        for number, each in enumerate(shown):
+            steps.append(f"mkdir -p {Path(each).parent} && touch {each} && mount --bind /mnt/{number} {each}")
+        steps.append(f"mount -o remount,{options or 'rw'} {path}")
+    steps += ["umount -l /mnt"] if shown else []
     if _on(unit, "ProtectProc", "invisible"):
         steps.append("mount -t proc -o hidepid=invisible proc /proc")
     return steps
@@ -65,10 +73,15 @@ def _hidden(unit: dict[str, list[str]]) -> list[str]:
 def _denied(unit: dict[str, list[str]]) -> list[str]:
     """Every start adds the rules again, which changes nothing."""
     user = pwd.getpwnam(unit["User"][-1]).pw_uid
-    denied = [net for word in _all(unit, "IPAddressDeny") for net in (LINK_LOCAL if word == "link-local" else (word,))]
+    rules = [  # each is put before the others: what is allowed comes last
+        (net, verdict)
+        for key, verdict in (("IPAddressDeny", "REJECT"), ("IPAddressAllow", "ACCEPT"))
+        for word in _all(unit, key)
+        for net in NETS.get(word, (word,))
+    ]
     return [
-        f"{'ip6tables' if ':' in net else 'iptables'} -w 5 -I OUTPUT -d {net} -m owner --uid-owner {user} -j REJECT"
-        for net in denied
+        f"{'ip6tables' if ':' in net else 'iptables'} -w 5 -I OUTPUT -d {net} -m owner --uid-owner {user} -j {verdict}"
+        for net, verdict in rules
     ]
 
 

@@ -2,8 +2,9 @@
 
 Of a unit's sandbox: capabilities, more for a unit with a user of its own (see `sandbox`), there all but "+" commands.
 
-It is process 1 of the box. Honoured: Type oneshot and simple, Requires, OnFailure, ExecStartPre, ExecStart, Restart,
-RestartSec, RemainAfterExit, Environment, EnvironmentFile, the three directories, TimeoutStopSec. Verbs beyond
+It is process 1 of the box. Honoured: Type oneshot, simple and notify, WatchdogSec (at 1:2), Requires, OnFailure, ExecStartPre, ExecStart, Restart,
+RestartSec, RemainAfterExit, Environment, EnvironmentFile, the three directories, TimeoutStopSec (above ten seconds at
+1:20), SendSIGKILL. Verbs beyond
 `systemctl`'s: `cloud-init FILE` runs user data, `kill SIGNAL UNIT` signals it, `reboot` and `poweroff` end every unit.
 
     systemd.py manager SOCKET JOURNAL      process 1
@@ -28,6 +29,7 @@ from typing import Any
 UNITS = Path("/etc/systemd/system")
 DIRECTORIES = {"RuntimeDirectory": "/run", "StateDirectory": "/var/lib", "LogsDirectory": "/var/log"}
 PREFIXES = "+-!@"  # of a command
+NOTIFY = Path("/run/systemd/notify")
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -40,6 +42,7 @@ class Unit:
         self.state = "inactive"
         self.process: subprocess.Popen[bytes] | None = None
         self.stopping = False
+        self.told_at = 0.0  # when it last told that it lives
         self.values: dict[str, list[str]] = {}
         for line in (UNITS / name).read_text().splitlines():
             key, separator, value = line.partition("=")
@@ -58,10 +61,15 @@ class Unit:
             for line in Path(file).read_text().splitlines():
                 key, _, value = line.partition("=")
                 found[key] = value
+        if self.get("Type") == "notify":
+            found |= {"NOTIFY_SOCKET": str(NOTIFY), "WATCHDOG_USEC": str(int(5e5 * self.watchdog_seconds()))}
         for word in self.words("Environment"):
             key, _, value = word.partition("=")
             found[key] = value
         return found
+
+    def watchdog_seconds(self) -> float:
+        return float(self.get("WatchdogSec", "0")) / 2  # a busy machine holds up the liveliest
 
     def start(self) -> int:
         for needed in self.words("Requires"):
@@ -97,9 +105,12 @@ class Unit:
         except OSError as error:
             self.manager.note(f"{self.name}: {error}")
             return self.fail()
+        self.told_at = 0.0
+        while self.get("Type") == "notify" and not self.told_at and self.process.poll() is None:
+            time.sleep(0.02)  # until it says that it is ready
         self.state = "active"
         threading.Thread(target=self.watch, args=(self.process,), daemon=True).start()
-        return 0
+        return int(self.process.poll() is not None)
 
     def succeeds(self, command: str) -> bool:
         """Run a command to its end. A "-" among its prefixes forgives every failure, a missing program too."""
@@ -128,6 +139,16 @@ class Unit:
         )
 
     def watch(self, process: "subprocess.Popen[bytes] | None") -> None:
+        limit = self.watchdog_seconds()
+        while limit and process and process.poll() is None:
+            time.sleep(0.05)
+            if time.monotonic() - self.told_at > limit:
+                self.manager.note(f"{self.name}: watchdog timeout")
+                for number in (signal.SIGABRT, signal.SIGKILL):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, number)
+                    time.sleep(0.2)  # TimeoutAbortSec
+                limit = 0.0
         status = process.wait() if process else 0
         if self.stopping:
             return
@@ -150,12 +171,19 @@ class Unit:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGTERM)
             try:
-                self.process.wait(timeout=float(self.get("TimeoutStopSec", "5")))
+                self.process.wait(timeout=scaled(self.get("TimeoutStopSec", "5")))
             except subprocess.TimeoutExpired:
-                self.manager.note(f"{self.name}: killed")
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
+                self.manager.note(f"{self.name}: did not end")
+            if self.get("SendSIGKILL", "yes") == "yes":
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
         self.state = "inactive"
+
+
+def scaled(text: str) -> float:
+    """Seconds of a unit's file; what a real machine waits a minute for would make a test wait."""
+    seconds = float(text)
+    return seconds / 20 if seconds > 10 else seconds
 
 
 class Manager:
@@ -168,6 +196,8 @@ class Manager:
             if key in os.environ:
                 self.environment[key] = os.environ[key]
         self.units: dict[str, Unit] = {}
+        NOTIFY.parent.mkdir(parents=True, exist_ok=True)
+        threading.Thread(target=self.listen, daemon=True).start()
         self.enabled: list[str] = []
         self.lock = threading.Lock()
 
@@ -177,6 +207,19 @@ class Manager:
             if name not in self.units:
                 self.units[name] = Unit(name, self)
             return self.units[name]
+
+    def listen(self) -> None:
+        """What units say of themselves, each known by its process."""
+        ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        ear.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        ear.bind(str(NOTIFY))
+        NOTIFY.chmod(0o777)
+        while True:
+            _, ancillary, _, _ = ear.recvmsg(4096, socket.CMSG_SPACE(12))
+            pid = int.from_bytes(ancillary[0][2][:4], "little")
+            for unit in list(self.units.values()):
+                if unit.process and unit.process.pid == pid:
+                    unit.told_at = time.monotonic()
 
     def note(self, text: str) -> None:
         self.journal.write(f"systemd stand-in: {text}\n".encode())
