@@ -233,7 +233,7 @@ class Settings(Section):
         return own[instance_type] if instance_type in own else POOLS[instance_type]
 
     def to_json(self) -> str:
-        """The form that travels to the Lambda in one variable; the gateway's section and the lane's are no business of it."""
+        """The form that travels to the Lambda in one variable; gateway's and lane's sections are no business of it."""
         own = {key: value for key, value in dataclasses.asdict(self).items() if key not in ("gateway", "lane")}
         return json.dumps(own, separators=(",", ":"))
 

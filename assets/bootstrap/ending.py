@@ -1,4 +1,4 @@
-"""Lets the streams end behind a shut gate: tells the lane how long they have, and waits for its line to be empty. Part of
+"""Lets the streams end behind a shut gate: tells the lane how long they have, waits for its line to be empty. Part of
 every way out.
 
 Where the lane does not answer the kernel stands in: every connection that ever carried a request counts, until the time
@@ -46,9 +46,7 @@ def wait(box: Box, deadline: float, over: Callable[[], bool] = lambda: False) ->
             ended = Ended(len(known - live), len(live))
         else:
             first = first if first and told.answered >= first.answered else told  # a restarted one counts anew
-            ended = Ended(
-                told.answered - first.answered, told.cut - first.cut, told.handed_back - first.handed_back
-            )
+            ended = Ended(told.answered - first.answered, told.cut - first.cut, told.handed_back - first.handed_back)
         if live or (told and told.streams):
             busy_at = now
         if over():

@@ -106,7 +106,7 @@ class Keeper:
             self._warm(now + stages.budget("warm"))  # who comes next would have found out
 
     def _recover(self, why: str) -> None:
-        """End the engine that nobody is served by and start it anew, once an hour: never by force, and in bounded time."""
+        """End the engine that serves nobody and start it anew, once an hour: never by force, and in bounded time."""
         box, now = self._box, time.monotonic()
         if now - self._recovered_at < box.prove_seconds:
             self._leave(f"again: {why}")

@@ -59,8 +59,8 @@ def look() -> Optional[Told]:
 
 
 def drain(seconds: float) -> Optional[Told]:
-    """The same, and from now on nobody is let in: the engine goes in so long, and who cannot finish is handed back. Said
-    again it changes nothing, but tells a lane that was restarted meanwhile.
+    """The same, and from now on nobody is let in: the engine goes in so long, and who cannot finish is handed back.
+    Said again it changes nothing, but tells a lane that was restarted meanwhile.
     """
     return _asked("POST", "/drain", {"seconds": max(0.0, seconds)})
 

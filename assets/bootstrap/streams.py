@@ -1,4 +1,4 @@
-"""Connections to the serving port, as the kernel sees them: for who is new, and where the lane cannot say who is served.
+"""Connections to the serving port, as the kernel sees them: who is new, and who may be served where no lane tells.
 
 A balancer's TCP probe carries no bytes.
 """

@@ -1,4 +1,4 @@
-"""Does this box serve? The one home of the answer, for the boot that opens the gate and for the keeper that looks after it.
+"""Does this box serve? The one home of the answer, for the boot that opens the gate and for the keeper after it.
 
   stored      the instance store holds the model
   answered    engine and lane answer at all

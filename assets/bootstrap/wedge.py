@@ -1,8 +1,9 @@
 """Decides what a running box does about its engine: nothing, prime, prove, shut the gate, warm, or start it anew.
 
 Pure; all times in seconds on the monotonic clock: the keeper looks every few seconds, this judges. Callers reach the
-engine through the lane alone, one at a time, and can neither load nor unload anything. Only a token of our own is a sign
-of life: what callers get may be errors. A load in progress and a GPU at work are no wedge, however long somebody waits.
+engine through the lane alone, one at a time, and can neither load nor unload anything. Only a token of our own is a
+sign of life: what callers get may be errors. A load in progress and a GPU at work are no wedge, however long
+somebody waits.
 """
 
 from dataclasses import dataclass, replace

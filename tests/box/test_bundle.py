@@ -135,7 +135,7 @@ def test_unit_starts_after_what_it_requires(unit: Path) -> None:
 def test_gate_is_shut_at_every_start_of_the_machine_before_the_network() -> None:
     """With default dependencies it would wait for basic.target, and the network does not."""
     lines = (box_config.BUNDLE / "units" / "fleet-gate.service").read_text().splitlines()
-    for line in (
+    for wanted in (
         "DefaultDependencies=no",
         "After=local-fs.target",
         "Before=network-pre.target",
@@ -143,7 +143,7 @@ def test_gate_is_shut_at_every_start_of_the_machine_before_the_network() -> None
         "ExecStart=/usr/bin/python3 /opt/fleet/gate.py closed",
         "WantedBy=multi-user.target",
     ):
-        assert line in lines
+        assert wanted in lines
     assert "\nsystemctl enable fleet-gate.service " in rendered()
 
 
@@ -158,7 +158,7 @@ def test_engine_may_write_the_model_store_alone_wherever_the_boot_puts_it() -> N
 def test_lane_begins_behind_the_gate_off_the_boots_path_and_outlives_the_engine() -> None:
     unit = keys(box_config.BUNDLE / "units" / names.LANE_UNIT)
     assert (unit["Type"], unit["WatchdogSec"], unit["TimeoutStopSec"]) == ("notify", "10", "65")
-    assert line.STOPPING_SECONDS < float(unit["TimeoutStopSec"])
+    assert float(unit["TimeoutStopSec"]) > line.STOPPING_SECONDS
     assert unit["Requires"] == unit["After"] == "fleet-gate.service"  # neither the engine nor the boot takes it along
     assert unit["BindReadOnlyPaths"] == "/run/systemd/notify"  # or systemd never hears that it is ready
     needs = {stage.name: stage.needs for stage in stages.STAGES}

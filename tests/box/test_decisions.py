@@ -181,7 +181,9 @@ def test_silence_of_half_a_minute_shuts_and_another_minute_starts_the_engine_ane
 
 def test_request_without_tokens_on_an_idle_gpu_is_wedged_after_two_minutes(box: config.Box) -> None:
     actions = looks(box, [STUCK] * 41)
-    assert actions.index(Action.PROVE) == 12  # it was seen at 5 s; a minute later a token of its own has a minute to come
+    assert (
+        actions.index(Action.PROVE) == 12
+    )  # it was seen at 5 s; a minute later a token of its own has a minute to come
     assert actions.index(Action.SHUT) == 24
     assert actions.index(Action.RECOVER) == 24 + 12
     assert actions.count(Action.PROVE) == 1

@@ -1,7 +1,6 @@
 """A box that serves: notices, streams, a wedged or crashed engine, metadata and APIs that are ill."""
 
 import json
-import re
 import time
 from collections.abc import Callable
 from pathlib import Path

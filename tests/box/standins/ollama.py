@@ -8,8 +8,8 @@ it is the server that writes it, also for the client's `create`, which sends the
 its bytes.
 Who is served when, and what a request does to the loaded model, is `scheduler`'s. A model whose TEMPLATE names
 `.Thinking` thinks: since version 0.12.5 without being asked to, and few tokens are then thoughts alone. A prompt
-may end in a JSON object, which a real engine would only read: `pace_seconds` (per token) and `prompt_seconds` play a big
-model's time.
+may end in a JSON object, which a real engine would only read: `pace_seconds` (per token) and `prompt_seconds` play a
+big model's time.
 Files in /opt/standin do so for all other requests: `prompt_seconds`; `load_seconds`, in which the model's file is read;
 and `failing` makes every request an error. A blob whose size is wrong does not load.
 """

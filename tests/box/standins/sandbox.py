@@ -1,10 +1,9 @@
 """Stand-in for what systemd does to a unit with a user of its own: reads the unit's file and applies its limits.
 
 Every unit has its CapabilityBoundingSet and NoNewPrivileges (setpriv), and nothing else where it has no such user.
-Real, by other means: User, ProtectSystem=strict, ReadWritePaths,
-PrivateTmp, TemporaryFileSystem, BindReadOnlyPaths and ProtectProc (mounts in a mount namespace), IPAddressDeny and
-IPAddressAllow (iptables by user, where systemd filters by control group). Not applied, and so not leant on: its filters of system calls, address families,
-namespaces and devices.
+Real, by other means: User, ProtectSystem=strict, ReadWritePaths, PrivateTmp, TemporaryFileSystem, BindReadOnlyPaths and
+ProtectProc (mounts in a mount namespace), IPAddressDeny and IPAddressAllow (iptables by user, where systemd filters by
+control group). Not applied, and so not leant on: its filters of system calls, address families, namespaces and devices.
 """
 
 import pwd

@@ -2,10 +2,10 @@
 
 Of a unit's sandbox: capabilities, more for a unit with a user of its own (see `sandbox`), there all but "+" commands.
 
-It is process 1 of the box. Honoured: Type oneshot, simple and notify, WatchdogSec (at 1:2), Requires, OnFailure, ExecStartPre, ExecStart, Restart,
-RestartSec, RemainAfterExit, Environment, EnvironmentFile, the three directories, TimeoutStopSec (above ten seconds at
-1:20), SendSIGKILL. Verbs beyond
-`systemctl`'s: `cloud-init FILE` runs user data, `kill SIGNAL UNIT` signals it, `reboot` and `poweroff` end every unit.
+It is process 1 of the box. Honoured: Type oneshot, simple and notify, WatchdogSec (at 1:2), Requires, OnFailure,
+ExecStartPre, ExecStart, Restart, RestartSec, RemainAfterExit, Environment, EnvironmentFile, the three directories,
+TimeoutStopSec (above ten seconds at 1:20), SendSIGKILL. Verbs beyond `systemctl`'s: `cloud-init FILE` runs user data,
+`kill SIGNAL UNIT` signals it, `reboot` and `poweroff` end every unit.
 
     systemd.py manager SOCKET JOURNAL      process 1
     systemd.py client SOCKET VERB ...      what the box calls as `systemctl`
