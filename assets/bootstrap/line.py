@@ -49,7 +49,7 @@ def start(box: Box, instance_id: str) -> None:
         "inexact_slices": box.lane_inexact_slices,
         "drain_seconds": STOPPING_SECONDS,
     }
-    ENVIRONMENT.write_text(f"LANE_CONFIG={json.dumps(given)}\n")
+    ENVIRONMENT.write_text(f"LANE_CONFIG='{json.dumps(given)}'\n")
     systemctl.start(names.LANE_UNIT)
 
 

@@ -13,6 +13,8 @@ PRIOR_PROMPT_SECONDS = 0.0005  # a token of the prompt
 PRIOR_TOKENS = 150
 PRIOR_SPREAD = 0.25  # of the logarithm of a length
 PRIOR_WEIGHT = 3.0  # measurements that the prior counts as
+LEAST_PROMPT_TOKENS = 100  # a shorter prompt takes no less: what every request costs the engine
+ODD = 2.0  # times what was expected: what one prompt takes beyond it is an engine that idled for hours, or a load
 KEPT = 0.95  # of every older measurement's weight: half is forgotten after 14 answers
 REMEMBERED = 200  # lengths
 ENOUGH = 30  # lengths seen: what was drawn around the first of them is forgotten
@@ -75,7 +77,9 @@ class Estimates:
 
     def answered(self, *, prompt_tokens: int, prompt_seconds: float, tokens: int, token_seconds: float) -> None:
         """One whole answer: its prompt took so long, its tokens after the first so long together."""
-        self._prompt.learn(prompt_seconds, max(1, prompt_tokens))
+        counted = max(LEAST_PROMPT_TOKENS, prompt_tokens)
+        most = ODD * counted * max(self._prompt.seconds, PRIOR_PROMPT_SECONDS)  # a slower card is known in a few answers
+        self._prompt.learn(min(prompt_seconds, most), counted)
         if tokens > 1:
             self._token.learn(token_seconds, tokens - 1)
 
@@ -92,7 +96,7 @@ class Estimates:
 
     def prompt(self, tokens: int) -> Span:
         """Seconds for a prompt."""
-        seconds = self._prompt.seconds * tokens
+        seconds = self._prompt.seconds * max(LEAST_PROMPT_TOKENS, tokens)
         return Span(seconds, (0.2 * seconds) ** 2)
 
     def tokens_left(self, limit: int, decoded: int) -> tuple[float, float]:

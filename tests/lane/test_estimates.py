@@ -27,6 +27,19 @@ def test_rates_of_this_box_replace_what_was_assumed() -> None:
     assert found.answer(4096).mean == pytest.approx(7.5, rel=0.05)
 
 
+def test_first_prompt_after_idle_hours_turns_nobody_away() -> None:
+    for found in (learned([]), learned([150] * 60), learned([])):
+        before = found.prompt(4000).mean
+        found.answered(prompt_tokens=3, prompt_seconds=29.3, tokens=1, token_seconds=0.0)
+        assert found.prompt(4000).mean <= 2 * before
+    cached = learned([])
+    for _ in range(200):
+        cached.answered(prompt_tokens=1000, prompt_seconds=0.0, tokens=1, token_seconds=0.0)
+    for _ in range(60):
+        cached.answered(prompt_tokens=1000, prompt_seconds=2.0, tokens=1, token_seconds=0.0)
+    assert cached.prompt(1000).mean == pytest.approx(2.0, rel=0.2)
+
+
 def test_another_card_is_known_after_some_answers() -> None:
     found = learned([150] * 60)
     for _ in range(60):

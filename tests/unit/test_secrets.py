@@ -10,7 +10,8 @@ from detect_secrets.settings import default_settings
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-HASHES = ("package-lock.json", "requirements.lock", "requirements-uv.lock", "requirements-lane.lock")  # of public packages
+# Hashes of public packages.
+HASHES = ("package-lock.json", "requirements.lock", "requirements-uv.lock", "requirements-lane.lock")
 
 
 def scan(paths: list[str], root: Path) -> list[str]:

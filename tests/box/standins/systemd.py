@@ -60,7 +60,7 @@ class Unit:
         for file in self.values.get("EnvironmentFile", []):
             for line in Path(file).read_text().splitlines():
                 key, _, value = line.partition("=")
-                found[key] = value
+                found[key] = value.strip("'")
         if self.get("Type") == "notify":
             found |= {"NOTIFY_SOCKET": str(NOTIFY), "WATCHDOG_USEC": str(int(5e5 * self.watchdog_seconds()))}
         for word in self.words("Environment"):
