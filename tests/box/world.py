@@ -50,7 +50,7 @@ QUICK = {
     "warm_budget_seconds": 300,
     "cold_budget_seconds": 300,
     "token_seconds": 2.0,
-    "wedge_silent_seconds": 1.5,
+    "wedge_silent_seconds": 3.0,
     "wedge_stuck_seconds": 2.0,
     "wedge_confirm_seconds": 2.0,
     "restart_seconds": 8.0,
