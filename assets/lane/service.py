@@ -78,13 +78,16 @@ class Lane:
 
     async def _prove(self) -> None:
         """Once the engine serves: whether its answers may be sliced."""
+        told = ""
         while self.exact is None:
             if not await self.engine.unready() and self.line.running is None:
                 try:
                     self.exact = await self.engine.proved()
                     LOG.info("slices are %s", "exact" if self.exact else "not exact: none is made of a fixed answer")
                 except upstream.UpstreamError as error:
-                    LOG.info("slices are not proved: %s", error)
+                    if told != str(error):
+                        LOG.info("slices are not proved: %s", error)
+                    told = str(error)
             if self.exact is None:
                 await asyncio.sleep(PROVE_AGAIN_SECONDS)
 

@@ -235,7 +235,7 @@ def test_no_firewall_tool_ends_the_boot_before_anything_listens(make: MakeWorld)
 
 
 def test_stage_over_its_budget_ends_the_boot_and_is_named(make: MakeWorld) -> None:
-    box = make(prepare=world.slow_prompts(60), warm_budget_seconds=world.KERNEL_SECONDS + 20)
+    box = make(prepare=world.slow_prompts(60), warm_budget_seconds=world.KERNEL_SECONDS + 25)
     boot_must_leave(box, "warm over budget: exceeded its budget")
 
 
