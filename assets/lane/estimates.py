@@ -78,7 +78,7 @@ class Estimates:
     def answered(self, *, prompt_tokens: int, prompt_seconds: float, tokens: int, token_seconds: float) -> None:
         """One whole answer: its prompt took so long, its tokens after the first so long together."""
         counted = max(LEAST_PROMPT_TOKENS, prompt_tokens)
-        most = ODD * counted * max(self._prompt.seconds, PRIOR_PROMPT_SECONDS)  # a slower card is known in a few answers
+        most = ODD * counted * max(self._prompt.seconds, PRIOR_PROMPT_SECONDS)  # a slower card is known soon
         self._prompt.learn(min(prompt_seconds, most), counted)
         if tokens > 1:
             self._token.learn(token_seconds, tokens - 1)
