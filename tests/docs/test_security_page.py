@@ -10,6 +10,7 @@ ATTACKERS = [
     "gateway's caller",
     "other account",
     "box",
+    "lane",
     "engine",
     "watchdog role",
     "review role",
