@@ -127,7 +127,7 @@ class AutoScalingGroup:
 
     def box_changed(self, box: SimulatedBox) -> None:
         """The balancer's verdict on a member: the launch hook is completed once it is healthy."""
-        if box.healthy and box.lifecycle == HELD:
+        if box.healthy and box.lifecycle == HELD and self._world.recorded("launch.failed", box.id) is None:
             completed = self._world.clock.now + draw(self._lags, self._world.behaviour.hook_poll)
             self._world.clock.at(self._world.recorded("box.in_service", box.id) or completed, self._into_service, box)
 

@@ -24,9 +24,11 @@ class Bus:
         self._numbers = 0
         self.handle: Handle | None = None
         self.failures = 0  # invocations that were given up
+        self.decided, self.undisturbed = "", False  # the last action; nothing has happened since a scan set this
 
     def publish(self, detail_type: str, build: Build) -> None:
         """An event has happened: deliver it as best effort does. Its payload is built only if a rule matches it."""
+        self.undisturbed = False
         if self.handle is None or detail_type not in RULES:
             return
         events, clock = self._world.behaviour.events, self._world.clock
@@ -39,7 +41,8 @@ class Bus:
         if late < events.late_share:
             delay += draw(fate, events.late_by)
         payload = build(self._numbers, clock.now, detail_type)
-        if self._world.recording and (heard := self._world.recording.arrivals(parse(payload, self._fleet))):
+        recording = self._world.recording
+        if recording and (heard := recording.arrivals(parse(payload, self._fleet))) is not None:
             for at in heard:
                 clock.at(at, self.invoke, payload, clock.now)
             return
@@ -52,6 +55,7 @@ class Bus:
         if self.handle is None:
             return
         events, clock = self._world.behaviour.events, self._world.clock
+        self.undisturbed = False
         try:
             record = self.handle(payload, clock.utc())
         except CloudError as error:
@@ -63,4 +67,5 @@ class Bus:
                 clock.after(again, self.invoke, payload, happened_at, attempt + 1)
             return
         if record is not None:
+            self.decided = record.get("action", "")
             self._world.log("decision", **record)

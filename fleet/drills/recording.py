@@ -13,6 +13,14 @@ from lambdas.watchdog.signals import Signal, Wake
 SHORTEST_SECONDS, PATIENCE_LATE_SECONDS = 0.7, 60  # from the end of a clock's wait to the function
 OTHERS_GAVE_UP = ("by the watchdog", "heartbeat")  # in the words of a launch that was abandoned
 BOOT_FAILED = "boot failed"
+TELLS_OF: dict[str, str] = {  # what the event log calls the thing that an event tells of
+    Wake.INTERRUPTION: "notice",
+    Wake.REBALANCE: "rebalance",
+    Wake.LAUNCHED: "box.in_service",
+    Wake.LAUNCH_FAILED: "launch.failed",
+    Wake.TERMINATED: "box.ended",
+    Wake.BOX_ENDED: "box.ended",
+}
 
 
 def seconds(happening: Happening | Woken) -> float:
@@ -87,18 +95,21 @@ class Recording:
         self._attempts = [a for a in self._attempts if a not in found]
         return found
 
-    def arrivals(self, signal: Signal) -> list[float]:
-        """When the watchdog heard of it; empty: the record does not say."""
-        if signal.at is None:
-            return []
-        second = int(signal.at.timestamp())
+    def arrivals(self, signal: Signal) -> list[float] | None:
+        """When the watchdog heard of it, once, twice or never; None: the record does not say."""
+        if signal.at is None or not self._heard:
+            return None
+        second, told_of = int(signal.at.timestamp()), TELLS_OF.get(signal.wake)
         heard = self._heard[signal.wake, signal.box, second]
         if signal.wake == Wake.LAUNCH_FAILED and not signal.box:
+            known = second in self._refused
             self._refused[second] -= 1
             if self._refused[second] > 0:
                 return [heard.pop(0) for _ in heard[:1]]  # launches that failed in one second are told apart by nothing
+        else:
+            known = told_of is None or self.when(told_of, signal.box) is not None
         told, heard[:] = list(heard), []
-        return told
+        return told if told or known else None
 
     def patience_over(self, at: float) -> float | None:
         """When the clock that was set for `at` woke the watchdog."""

@@ -40,8 +40,12 @@ class Life:
             ),
             recommendation_ahead_share=luck.choice([0, 0.3, 1]),
             takes_first=luck.choice(["random", "oldest"]),
-            # of a fleet of one also events that come late or twice; of several their order in a second is not recorded
-            events=Events(doubled_share=luck.choice([0, 0.3]), late_share=luck.choice([0, 0.2]))
+            # of a fleet of one also events late, twice or never; of several their order in a second is not recorded
+            events=Events(
+                doubled_share=luck.choice([0, 0.3]),
+                late_share=luck.choice([0, 0.2]),
+                lost_share=self.number % 5 // 4 / 5,
+            )
             if low == 1
             else Events(),
         )
