@@ -38,7 +38,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
         pass  # on-demand is what is refused: `turns` remembers that
     elif not shares.missing(there, settings):
         seen = replace(seen, drought_at=None) if seen.drought_at else seen
-    elif signal.refused and state.exposed and seen.drought_at is None:
+    elif signal.refused and state.exposed and seen.drought_at is None and not _told_again(signal, state):
         began = signal.began or now
         late = now - began > timedelta(seconds=settings.bridge.late_event_seconds)
         seen = replace(seen, drought_at=now if late else began + CUT_OFF)
@@ -140,7 +140,8 @@ def _warned(
 def _out(after: State, before: State, kind: Kind, calm_seconds: int, now: datetime, why: str) -> Decision:
     """Off spot, as far as `after` says."""
     during = ", during a re-arm" if before.rearm_from else ""
-    seen = replace(after.evidence, drought_at=None, dark_at=None, calm_seconds=calm_seconds)
+    dark_at = now if after.evidence.dark_at else None
+    seen = replace(after.evidence, drought_at=None, dark_at=dark_at, calm_seconds=calm_seconds)
     new = replace(after, rearm_from=None, cooldown_from=None, streak=0, evidence=seen)
     return transition(new, kind, now, why + during)
 
@@ -171,6 +172,11 @@ def serving(world: World, seen: Evidence) -> set[str]:
 def selling(world: World, settings: Settings) -> tuple[str, ...]:
     """Zone ids whose placement score says that a launch would do."""
     return tuple(sorted(zone for zone, score in world.scores.items() if score >= settings.watchdog.rearm_score))
+
+
+def _told_again(signal: Signal, state: State) -> bool:
+    """A launch that failed before the lever moved says nothing of what is asked for now."""
+    return state.mode is Mode.FAILOVER and signal.began is not None and not turns.after(state, signal.began)
 
 
 def bar(seen: Evidence, settings: Settings) -> int:

@@ -31,7 +31,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
     seen = state.evidence
     if not _short(world, state, settings) or world.percentage != state.expected_lever:
         seen = replace(seen, drought_at=None)
-    elif seen.drought_at is None and signal.refused and signal.began and _after(state, signal.began):
+    elif seen.drought_at is None and signal.refused and signal.began and after(state, signal.began):
         seen = replace(seen, drought_at=signal.began)
     elif seen.drought_at is None and signal.wake is Wake.SCAN and _settled(state, now):
         seen = replace(seen, drought_at=now)
@@ -98,7 +98,7 @@ def _found(world: World, state: State, settings: Settings, now: datetime) -> Dec
     return None
 
 
-def _after(state: State, began: datetime) -> bool:
+def after(state: State, began: datetime) -> bool:
     """A launch from before the flip was of the other kind; event times are cut to seconds."""
     return state.since is None or began > state.since
 

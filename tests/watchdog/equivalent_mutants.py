@@ -64,8 +64,8 @@ EQUIVALENT: dict[str, str] = {
     "  ->  state.mode is Mode.ARMED and signal.wake in CHURN and (not world.lit)": (
         "those wakes have an armed fleet's guards read"
     ),
-    "turns.learn: seen.drought_at is None and signal.refused and signal.began and _after(state, signal.began)  ->  "
-    "seen.drought_at is None and signal.refused and _after(state, signal.began)": (
+    "turns.learn: seen.drought_at is None and signal.refused and signal.began and after(state, signal.began)  ->  "
+    "seen.drought_at is None and signal.refused and after(state, signal.began)": (
         TYPE_CHECKER + "a launch that failed was begun"
     ),
     "shares.part: 0 < boxes < above_base(settings)  ->  0 <= boxes < above_base(settings)": SAME + "no box is lever 0",
