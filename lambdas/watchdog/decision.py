@@ -1,6 +1,6 @@
 """What a decision is: plain data that `policy` and `bridge` return and `act` carries out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -62,7 +62,9 @@ class Decision:
 
 
 def transition(state: State, kind: Kind, now: datetime, why: str, *, silent: bool = False) -> Decision:
-    """This state, with a transition to carry out and, unless it is silent, to mail."""
+    """This state, with a transition to carry out and, unless it is silent, to mail. Off spot, none of it is missed."""
+    if state.evidence.dark_at and not state.exposed:
+        state = replace(state, evidence=replace(state.evidence, dark_at=None))
     return Decision(Action.TRANSITION, why, state=state.begin(kind, now, why, silent=silent))
 
 
