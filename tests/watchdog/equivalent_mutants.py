@@ -68,6 +68,10 @@ EQUIVALENT: dict[str, str] = {
     "seen.drought_at is None and signal.refused and after(state, signal.began)": (
         TYPE_CHECKER + "a launch that failed was begun"
     ),
+    "bridge._told_again: state.mode is Mode.FAILOVER and signal.began is not None and (not turns.after(state, "
+    "signal.began))  ->  state.mode is Mode.FAILOVER and (not turns.after(state, signal.began))": (
+        TYPE_CHECKER + "a launch that failed was begun"
+    ),
     "shares.part: 0 < boxes < above_base(settings)  ->  0 <= boxes < above_base(settings)": SAME + "no box is lever 0",
     "shares.part: 0  ->  -1": SAME + "no box is lever 0",
     "daily.replaced: 60  ->  61": SAME + "530 s are eight minutes of that length as well",

@@ -208,6 +208,26 @@ def test_refusal_is_of_spot_only_once_on_demand_has_sold_its_part() -> None:
     assert bridge.learn(REFUSAL, look(0), State(Mode.ARMED), FOUR, NOW).evidence.drought_at is not None
 
 
+@pytest.mark.parametrize(
+    ("mode", "began", "learned"), [(Mode.FAILOVER, 101, False), (Mode.FAILOVER, 99, True), (Mode.ARMED, 101, True)]
+)
+def test_refusal_from_before_the_lever_moved_tells_of_no_drought(mode: Mode, began: float, learned: bool) -> None:
+    state = State(mode, since=ago(100), part=25 if mode is Mode.FAILOVER else 0)
+    signal = replace(REFUSAL, began=ago(began))
+    evidence = bridge.learn(signal, look(state.part, on_demand=["i-0d1"]), state, FOUR, NOW).evidence
+    assert (evidence.drought_at is not None) is learned
+
+
+@pytest.mark.parametrize(("part", "dark"), [(50, True), (0, False)])
+def test_fleet_that_goes_off_spot_with_all_of_it_misses_nothing_there(part: int, dark: bool) -> None:
+    state = State(Mode.ARMED, launched_at=ago(90000), evidence=Evidence(drought_at=ago(100), dark_at=ago(100)))
+    world = look(0, ["i-0a1", "i-0a2"] if part else [])
+    decision = bridge.react(SCAN, world, state, FOUR, NOW)
+    assert decision is not None
+    assert decision.state is not None
+    assert (decision.state.part, decision.state.evidence.dark_at) == (part, NOW if dark else None)
+
+
 def test_refusal_during_a_return_is_of_spot_though_an_on_demand_box_is_missing() -> None:
     state = failover(25, drought=None, rearm_from=ago(300))
     assert bridge.learn(REFUSAL, look(25, ["i-0a1"]), state, FOUR, NOW).evidence.drought_at is not None
