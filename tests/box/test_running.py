@@ -183,7 +183,7 @@ def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(ser
         for probe in world.probes(log)
         if crashed + 0.2 < probe["at"] < float(opened[1]) + box.monotonic_at_kernel - 0.1
     ]
-    assert set(until) == {"refused"}
+    assert {"refused"} <= set(until) <= {"refused", "wrong"}, "by the gate, and before it shuts by the lane's own word"
     world.wait(lambda: world.last(log) == "answered")
     assert "hang" not in outcomes
 

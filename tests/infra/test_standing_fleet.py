@@ -360,7 +360,7 @@ def assert_consumers_agree(live: Deployed) -> None:
     variables = aws.client("lambda").get_function_configuration(FunctionName=names.watchdog_function(fleet))[
         "Environment"
     ]["Variables"]
-    assert Settings.from_json(variables[names.ENV_SETTINGS]) == s
+    assert Settings.from_json(variables[names.ENV_SETTINGS]) == Settings.from_json(s.to_json())
     assert variables[names.ENV_TARGET_GROUP_ARN] == target_group["TargetGroupArn"]
     measured = {
         "LoadBalancer": balancer["LoadBalancerArn"].split(":loadbalancer/")[1],

@@ -210,14 +210,24 @@ class Fleet(RuleBasedStateMachine):
         if self.command == "scan" and not struck and not self.disturbed:
             self._after_a_quiet_scan()
         if self.command != "scan" and not self.disturbed and not self._any_wake_acts():
-            before = (self.cloud.parameters(), self.mails.copy())
+            before = self._left()
             run(payload, cloud=self.cloud, settings=self.settings, now=now)
-            assert (self.cloud.parameters(), self.mails) == before, f"a redelivered event changed something: {payload}"
+            assert self._left() == before, f"a redelivered event changed something: {payload}"
         return record
 
+    def _left(self) -> tuple[State, str | None, Counter[tuple[str, str]]]:
+        """What wakes have left behind; since when boxes are seen to be missing is any look's to say."""
+        text, lever = self.cloud.parameters()
+        state = loads(text)
+        return replace(state, evidence=replace(state.evidence, dark_at=None)), lever, self.mails.copy()
+
     def _any_wake_acts(self) -> bool:
-        """A lit alarm past the skip cap and the turns of a dark fleet are judged by whatever wakes the watchdog."""
-        return self.state_now.turns > 0 or (self.state_now.armed and self.cloud._alarm.live().state == "ALARM")
+        """A lit alarm past the skip cap and the turns of a dark fleet are judged by whatever wakes the watchdog.
+
+        Its clock decides one thing after the other: a drought first, then the warning that waited meanwhile.
+        """
+        waits = self.command == "patience" and self.state_now.evidence.warned_at is not None
+        return waits or self.state_now.turns > 0 or (self.state_now.armed and self.cloud._alarm.live().state == "ALARM")
 
     def _faults_left(self) -> dict[str, int]:
         left: Counter[str] = Counter()
@@ -298,9 +308,10 @@ class Fleet(RuleBasedStateMachine):
         busy = state.unfinished or state.owed or state.rearm_from  # whatever wakes it then goes on with that
         if self.disturbed or busy or self._any_wake_acts():
             return
-        before = (self.cloud.parameters(), self.mails.copy())
+        run({"command": "patience"}, cloud=self.cloud, settings=self.settings, now=self.now)  # what any look tells
+        before = self._left()
         run(payload, cloud=self.cloud, settings=self.settings, now=self.now)
-        assert (self.cloud.parameters(), self.mails) == before, "an old event changed something"
+        assert self._left() == before, "an old event changed something"
 
     # --- invariants -------------------------------------------------------------------------------------------
 
