@@ -72,6 +72,10 @@ EQUIVALENT: dict[str, str] = {
     "signal.began))  ->  state.mode is Mode.FAILOVER and (not turns.after(state, signal.began))": (
         TYPE_CHECKER + "a launch that failed was begun"
     ),
+    "bridge._told_again: None  ->  True": TYPE_CHECKER + "a launch that failed was begun",
+    "decision.transition: state.evidence.dark_at and (not state.exposed)  ->  not state.exposed": (
+        SAME + "None is replaced by None"
+    ),
     "shares.part: 0 < boxes < above_base(settings)  ->  0 <= boxes < above_base(settings)": SAME + "no box is lever 0",
     "shares.part: 0  ->  -1": SAME + "no box is lever 0",
     "daily.replaced: 60  ->  61": SAME + "530 s are eight minutes of that length as well",

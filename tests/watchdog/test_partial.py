@@ -309,6 +309,7 @@ def test_bridge_buys_for_all_that_were_warned_and_tells_the_age_of_the_oldest() 
     assert decision.state is not None
     assert decision.reason == "AWS warned that i-0a1, i-0a2 may go; it was launched 7000 s ago"
     assert decision.state.part == shares.part(2, FOUR)
+    assert decision.state.evidence.dark_at is None, "nothing is missing yet"
 
 
 # --- daily mails --------------------------------------------------------------------------------------------------
