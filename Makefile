@@ -36,7 +36,7 @@ $(VENV)/.drill-ready: requirements-drill.txt requirements-aws.txt requirements.l
 
 $(VENV)/.deploy-ready: requirements.txt $(VENV)/.drill-ready
 	$(INSTALL) -r requirements.txt
-	python -c "import app, fleet.cli"
+	python -c "import app, fleet.cli.fleetctl"
 	touch $@
 
 # What the gateway's image holds, for its platform and its Python (assets/gateway.Dockerfile): nothing here runs it.
@@ -50,7 +50,7 @@ $(VENV)/.gateway-ready: requirements-gateway.txt requirements-aws.txt requiremen
 	cd $(VENV)/gateway-image/botocore/data && find . -mindepth 1 -maxdepth 1 -type d $(patsubst %,! -name %,$(CALLED)) -exec rm -r {} +
 	touch $@
 
-# What the lane imports, for the box's platform and its Python: `fleet.box_config` packs it into the bundle.
+# What the lane imports, for the box's platform and its Python: `fleet.config.box_config` packs it into the bundle.
 BOX := --python-platform x86_64-manylinux_2_28 --python-version 3.9
 $(VENV)/.lane-ready: requirements-lane.lock Makefile | $(VENV)/.uv-ready
 	rm -rf $(VENV)/lane-packages
@@ -81,19 +81,19 @@ drill: $(VENV)/.drill-ready ## live through the night of 28 July under every pol
 	@fleetctl drill $(ARGS)
 
 thresholds: $(VENV)/.drill-ready ## sweep every threshold and rewrite docs/thresholds.md (minutes)
-	@python -m fleet.drills.standing $(ARGS)
+	@python -m fleet.sim.experiments.threshold_sweep $(ARGS)
 
 reference: $(VENV)/.drill-ready ## write what the docs say word for word: tables of settings and boot stages, schema of cdk.json
-	@python -m fleet.reference
+	@python -m fleet.config.reference
 
 pictures: $(VENV)/.drill-ready ## draw the pictures of the README and the docs again
-	@python -m fleet.drills.pictures
+	@python -m fleet.sim.experiments.pictures
 
 bench-drills: $(VENV)/.drill-ready ## seconds, scaling and memory of 45 simulated days
-	@python -m fleet.drills.bench
+	@python -m fleet.sim.experiments.bench
 
 bench-callers: $(VENV)/.drill-ready ## what callers add to 45 simulated days; their waits beside queueing theory (minutes)
-	@python -m fleet.drills.callers.bench
+	@python -m fleet.sim.experiments.callers_bench
 
 # What the box's tests need of the machine: firewall tools, file systems, the AWS CLI, systemd's checker, llama.cpp's OpenMP.
 BOX_PACKAGES := awscli curl iproute2 iptables libgomp1 mount nftables systemd util-linux xfsprogs
@@ -136,17 +136,17 @@ diff: $(DEPLOY) ## what a deploy would change; by change sets where the stacks s
 	cdk diff --all --method=auto --no-notices $(ARGS)
 
 deploy: $(DEPLOY) ## the model store; then, once it is filled, everything else (ARGS go to the CDK CLI)
-	@python -m fleet.sequence deploy $(ARGS)
+	@python -m fleet.ops.deploy deploy $(ARGS)
 
 destroy: $(DEPLOY) ## delete every stack; names what is kept and what still costs money
-	@python -m fleet.sequence destroy $(ARGS)
+	@python -m fleet.ops.deploy destroy $(ARGS)
 
 review: $(DEV) ## what a deploy of this checkout would do to the deployed stacks: out/review.md, the pull request's comment
 	cdk list --no-notices > /dev/null
 	fleetctl review --out out/review.md
 
 cloud: $(DEV) ## an AWS inside this machine, in the foreground: try every command by hand, no account needed
-	@python -m fleet.ops.cloud
+	@python -m fleet.localaws.foreground
 
 game-day: $(DEV) ## the fleet through a bad day on an AWS inside this machine, under load; ARGS=--live for your own
 	@fleetctl game-day $(ARGS)
@@ -185,7 +185,7 @@ bench-changes: $(DEV) ## seconds of every line of a user who changes port, zones
 	@python -m tests.e2e.bench_changes
 
 bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (an hour; ARGS=--resume goes on)
-	python -m fleet.drills.bounds $(ARGS)
+	python -m fleet.sim.experiments.bounds $(ARGS)
 
 test-box: $(DEV) box-setup ## the box alone, in its own namespaces
 	pytest -n 2 --dist load tests/box

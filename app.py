@@ -2,10 +2,10 @@
 
 import aws_cdk as cdk
 
-from fleet import names
-from fleet.errors import UserError, exit_with
-from fleet.settings import Settings
-from fleet.validation import load
+from fleet.config.settings import Settings
+from fleet.config.validation import load
+from fleet.core import names
+from fleet.core.errors import UserError, exit_with
 from stacks.gateway import GatewayStack
 from stacks.group import GroupStack
 from stacks.lever import LeverStack

@@ -12,8 +12,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from fleet.embedded.standing import standing
-from fleet.errors import EXIT_ATTENTION
+from fleet.core.errors import EXIT_ATTENTION
+from fleet.localaws.standing_fleet import standing
 
 RUNS = 7
 BUDGET_SECONDS = {"status": 2.0, "preflight": 15.0}

@@ -11,13 +11,13 @@ import aws_cdk as cdk
 from aws_cdk import aws_fis as fis
 from aws_cdk import aws_iam as iam
 
-from fleet import names
-from fleet.errors import UserError, exit_with
-from fleet.ops.gameday.faults import dark_seconds
-from fleet.settings import Settings
-from fleet.validation import load
+from fleet.config.failover_bound import dark_seconds
+from fleet.config.settings import Settings
+from fleet.config.validation import load
+from fleet.core import names
+from fleet.core.errors import UserError, exit_with
+from stacks.base_stack import Room
 from stacks.grants import GROUP_ARN_WILDCARD
-from stacks.room import Room
 
 SPOT_BOX, GROUP = "aws:ec2:spot-instance", "aws:ec2:autoscaling-group"
 INTERRUPT, REFUSE = "aws:ec2:send-spot-instance-interruptions", "aws:ec2:asg-insufficient-instance-capacity-error"

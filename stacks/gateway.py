@@ -14,16 +14,16 @@ from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from aws_cdk import aws_logs as logs
 
-from fleet import names
-from fleet.gateway_settings import BALANCER_IDLE_SECONDS, Gateway
-from fleet.settings import Settings
+from fleet.config.gateway_settings import BALANCER_IDLE_SECONDS, Gateway
+from fleet.config.settings import Settings
+from fleet.core import names
+from stacks.base_stack import Room, accept, python_function
 from stacks.gateway_alarms import GatewayAlarms
 from stacks.gateway_grants import execution_role, task_role
 from stacks.group import GroupStack
 from stacks.image import gateway_image
 from stacks.network import HTTPS, door_port
 from stacks.package import CUSTOM_RESOURCES
-from stacks.room import Room, accept, python_function
 from stacks.store import StoreStack
 
 TASKS = 2  # in as many zones

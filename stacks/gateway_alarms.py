@@ -7,10 +7,10 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from aws_cdk import aws_sns as sns
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
+from stacks.base_stack import Room
 from stacks.monitoring import FIVE_MINUTES, ONE_MINUTE, fleet_metric, mailing_alarm
-from stacks.room import Room
 
 BROKEN_IN_FIVE_MINUTES = 5  # a reclaim breaks the one or two streams that it finds
 DOWN_MINUTES = 3

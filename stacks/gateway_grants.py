@@ -4,8 +4,8 @@ from typing import Any
 
 from aws_cdk import aws_iam as iam
 
-from fleet.gateway_settings import Fallback, Gateway
-from stacks.room import Room
+from fleet.config.gateway_settings import Fallback, Gateway
+from stacks.base_stack import Room
 
 ECS_TASKS = "ecs-tasks.amazonaws.com"
 

@@ -7,9 +7,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
 
-from fleet import box_config, names
-from fleet.settings import Settings
-from stacks.room import Room
+from fleet.config import box_config
+from fleet.config.settings import Settings
+from fleet.core import names
+from stacks.base_stack import Room
 
 GROUP_ARN_WILDCARD = "an Auto Scaling group's ARN holds an id that only AWS knows; the name is the fleet's"
 

@@ -16,13 +16,14 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 
-from fleet import ask_document, box_config, lane_documents, names
-from fleet.settings import Settings
+from fleet.config import box_config
+from fleet.config.settings import Settings
+from fleet.core import ask_document, lane_documents, names
+from stacks.base_stack import Room, accept, python_function
 from stacks.grants import box_role, launch_grants
 from stacks.monitoring import Monitoring
 from stacks.network import Network
 from stacks.package import CUSTOM_RESOURCES
-from stacks.room import Room, accept, python_function
 from stacks.store import StoreStack
 from stacks.watchdog import Watchdog
 

@@ -11,7 +11,7 @@ from aws_cdk import SymlinkFollowMode
 from aws_cdk import aws_ecr_assets as ecr_assets
 from constructs import Construct
 
-from fleet.errors import UserError
+from fleet.core.errors import UserError
 from stacks.package import ROOT
 
 PACKAGES = Path(sys.prefix, "gateway-image")  # installed for the image's platform and Python: see the Makefile
@@ -20,14 +20,17 @@ CODE = (
     "assets/gateway",
     "assets/relay",
     "fleet/__init__.py",
-    "fleet/errors.py",
-    "fleet/gateway_settings.py",
-    "fleet/modelfile.py",
-    "fleet/names.py",
-    "fleet/outsiders.py",
-    "fleet/pools.py",
-    "fleet/section.py",
-    "fleet/settings.py",
+    "fleet/config/__init__.py",
+    "fleet/config/gateway_settings.py",
+    "fleet/config/pools.py",
+    "fleet/config/section.py",
+    "fleet/config/settings.py",
+    "fleet/core/__init__.py",
+    "fleet/core/errors.py",
+    "fleet/core/names.py",
+    "fleet/core/untrusted.py",
+    "fleet/modelstore/__init__.py",
+    "fleet/modelstore/modelfile.py",
 )
 
 

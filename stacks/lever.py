@@ -6,11 +6,11 @@ last night. So a custom resource creates them; its update and its delete do noth
 
 import aws_cdk as cdk
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog.state import Mode, State
+from stacks.base_stack import Room, python_function
 from stacks.package import CUSTOM_RESOURCES
-from stacks.room import Room, python_function
 
 
 class LeverStack(Room):

@@ -7,9 +7,9 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_sns as sns
 
-from fleet import names
-from fleet.settings import Settings
-from stacks.room import Room
+from fleet.config.settings import Settings
+from fleet.core import names
+from stacks.base_stack import Room
 from stacks.watchdog import Watchdog
 
 FIVE_MINUTES = cdk.Duration.minutes(5)

@@ -8,10 +8,10 @@ With a gateway, callers are admitted on its balancer's group, and the fleet's ow
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 
-from fleet import names
-from fleet.contradictions import SECURITY_GROUP, ZONE_BITS
-from fleet.settings import Settings
-from stacks.room import Room, accept
+from fleet.config.cross_field_rules import SECURITY_GROUP, ZONE_BITS
+from fleet.config.settings import Settings
+from fleet.core import names
+from stacks.base_stack import Room, accept
 
 HTTP, HTTPS = 80, 443
 

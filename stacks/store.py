@@ -3,9 +3,9 @@
 import aws_cdk as cdk
 from aws_cdk import aws_s3 as s3
 
-from fleet import names
-from fleet.settings import Settings
-from stacks.room import Room, accept
+from fleet.config.settings import Settings
+from fleet.core import names
+from stacks.base_stack import Room, accept
 
 OLD_VERSION_DAYS = 7  # time to notice a wrong publish and go back
 UNFINISHED_UPLOAD_DAYS = 7  # a broken publish can be resumed for a week

@@ -10,13 +10,13 @@ from aws_cdk import aws_lambda_destinations as destinations
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog.signals import BOX_EVENTS, ENDING, GROUP_EVENTS, STATE_EVENT
-from stacks.clock import patience_clock
+from stacks.base_stack import Room, python_function
 from stacks.grants import GROUP_ARN_WILDCARD
 from stacks.package import WATCHDOG
-from stacks.room import Room, python_function
+from stacks.patience_clock import patience_clock
 
 HANDLER = "lambdas.watchdog.handler.handler"
 MEMORY_MIB = 256  # it needs half; the processor share comes with the memory, and boto3's import is all processor

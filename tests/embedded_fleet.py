@@ -27,18 +27,20 @@ from typing import Any
 
 import pytest
 
-from fleet import embedded, names, validation
-from fleet.embedded import Aws
-from fleet.embedded import assembly as cloud_assembly
-from fleet.embedded.deployed import Deployed, fill_store
-from fleet.embedded.door import Keys
+from fleet import localaws
+from fleet.config import validation
+from fleet.core import names
+from fleet.localaws import Aws
+from fleet.localaws import assembly as cloud_assembly
+from fleet.localaws.admission import Keys
+from fleet.localaws.deployed import Deployed, fill_store
 from lambdas.watchdog.state import Mode, State
 from tests.permissions import save_roles
 from tests.synth import CDK_JSON
 
 
 @contextmanager
-def shared(folder: Path, furnish: Callable[[Aws], None], region: str = embedded.REGION) -> Iterator[Aws]:
+def shared(folder: Path, furnish: Callable[[Aws], None], region: str = localaws.REGION) -> Iterator[Aws]:
     """This worker's copy of an AWS in `folder` that the first worker to ask starts and furnishes for all."""
     folder.mkdir(exist_ok=True)
     told = folder / "address.json"
@@ -49,7 +51,7 @@ def shared(folder: Path, furnish: Callable[[Aws], None], region: str = embedded.
             raw = json.loads(told.read_text())
             original = Aws(raw["endpoint"], folder, Keys(**raw["keys"]), region)
         else:
-            original = own.enter_context(embedded.server(folder, region))
+            original = own.enter_context(localaws.server(folder, region))
             own.callback(fcntl.flock, users, fcntl.LOCK_EX)  # with it end the copies of all
             furnish(original)
             told.write_text(json.dumps({"endpoint": original.endpoint, "keys": asdict(original.keys)}))

@@ -5,7 +5,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fleet import box_config, validation
+from fleet.config import box_config, validation
 
 ROOT = Path(__file__).parent.parent
 SHEBANGS = (b"#!/bin/bash", b"#!/usr/bin/env bash", b"#!/bin/sh")

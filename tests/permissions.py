@@ -1,7 +1,7 @@
 """Permissions both ways, over the request logs of a whole test run: no call without a grant, no grant without a call.
 
 The last step of `make test`: `python -m tests.permissions FOLDER`. That folder holds one log for every embedded
-AWS and copy of it that a test ran (see `fleet.embedded.server`), and `roles.json`: what the synthesized roles may do,
+AWS and copy of it that a test ran (see `fleet.localaws.server`), and `roles.json`: what the synthesized roles may do,
 as they were deployed, with every reference written out. Exceptions stand below with their reasons; one that no longer
 excuses anything is a finding too.
 """
@@ -15,8 +15,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from fleet.embedded import ACCOUNT, REGION, policies
-from fleet.embedded.deployed import Deployed
+from fleet.localaws import ACCOUNT, REGION, iam_policies
+from fleet.localaws.deployed import Deployed
 
 ROLES_FILE = "roles.json"
 
@@ -177,7 +177,7 @@ def _covers(statement: dict[str, Any], action: str, call: dict[str, Any]) -> boo
     for key, told in (("cloudwatch:namespace", "Namespace"), ("aws:TagKeys", "TagKeys")):
         if told in resources:
             context[key] = _listed(resources[told])
-    return all(policies.applies(statement, action, arn, context) for arn in _arns(call) or ["*"])
+    return all(iam_policies.applies(statement, action, arn, context) for arn in _arns(call) or ["*"])
 
 
 def _arns(call: dict[str, Any]) -> list[str]:

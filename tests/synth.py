@@ -10,7 +10,7 @@ from typing import Any
 import aws_cdk as cdk
 
 from app import build
-from fleet import validation
+from fleet.config import validation
 
 ROOT = Path(__file__).parent.parent
 CDK_JSON = ROOT / "tests" / "cdk.json"  # as the repository was first published: an operator edits the other one

@@ -1,4 +1,4 @@
-"""Every AWS call that the box makes through the CLI, in one thin place; `fleet.box_config.ACTIONS` lists the grants.
+"""Every AWS call that the box makes through the CLI, in one thin place; `box_config.ACTIONS` lists the grants.
 
 AwsError         a call that failed; says which and why
   DeniedError    the role lacks a grant: waiting does not help

@@ -1,6 +1,6 @@
 """The box's own few values, read once from box.json by every program on the box.
 
-Every timing stands here with its reason; `fleet.box_config` writes the fields without a default, and may override the
+Every timing stands here with its reason; `box_config` writes the fields without a default, and may override the
 others. A new mail address or watchdog threshold is not among them, so it rolls no GPU.
 """
 

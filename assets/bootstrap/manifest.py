@@ -1,1 +1,1 @@
-../../fleet/manifest.py
+../../fleet/core/manifest.py

@@ -1,1 +1,1 @@
-../../fleet/names.py
+../../fleet/core/names.py

@@ -9,7 +9,7 @@ import time
 import boto3
 import uvloop
 
-from fleet import names
+from fleet.core import names
 from gateway import targets
 from gateway.authorize import authorize
 from gateway.config import load

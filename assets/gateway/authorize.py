@@ -9,7 +9,7 @@ import botocore.session
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 
-from fleet.gateway_settings import Fallback
+from fleet.config.gateway_settings import Fallback
 
 
 class Authorize(Protocol):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
-from fleet.gateway_settings import CallerTier
+from fleet.config.gateway_settings import CallerTier
 from gateway.admission import Refusal
 from gateway.config import Config
 

@@ -1,12 +1,12 @@
-"""What one gateway is given: its settings (`fleet.gateway_settings`) and where it stands."""
+"""What one gateway is given: its settings (`fleet.config.gateway_settings`) and where it stands."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-from fleet import names
-from fleet.gateway_settings import Gateway
-from fleet.section import from_plain
+from fleet.config.gateway_settings import Gateway
+from fleet.config.section import from_plain
+from fleet.core import names
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from fleet.gateway_settings import Budgets
+from fleet.config.gateway_settings import Budgets
 
 FRESH_CONNECTIONS = (
     3  # within FRESH_SECONDS: two boxes overlap in a roll, and the balancer still names the one that left

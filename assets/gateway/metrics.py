@@ -1,7 +1,7 @@
 """What is counted: gathered while a request runs, told once at its end, as Prometheus text and as a line of the log.
 
 The line is JSON that says what came of a request, never what was asked or answered. CloudWatch makes metrics of it
-(embedded metric format) under the same names, whose home is `fleet.names`. What did not happen is left out.
+(embedded metric format) under the same names, whose home is `fleet.core.names`. What did not happen is left out.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from fleet import names
+from fleet.core import names
 
 LATENCY_BUCKETS = (0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 45, 60, 90, 100)
 

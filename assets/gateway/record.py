@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from fleet import names
+from fleet.core import names
 from gateway.admission import Ask
 from gateway.callers import Caller
 from gateway.config import Config

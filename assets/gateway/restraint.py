@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from fleet.gateway_settings import Fallback
+from fleet.config.gateway_settings import Fallback
 from gateway.fallback import p95
 
 OWN_PAUSE_SECONDS = 5.0  # after a 429 of the cloud that names no time

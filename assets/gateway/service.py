@@ -16,7 +16,7 @@ from typing import Any
 
 from aiohttp import web
 
-from fleet import names
+from fleet.core import names
 from gateway import admission, callers, ledger, targets
 from gateway.admission import Refusal
 from gateway.callers import Caller, Key

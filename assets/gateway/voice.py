@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from fleet import modelfile
+from fleet.modelstore import modelfile
 
 AGAIN_SECONDS, RETRY_SECONDS = 300, 15
 # Parameters of a Modelfile that chat completions have under the same name; the others are of one engine alone.

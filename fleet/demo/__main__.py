@@ -7,16 +7,19 @@ from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
-from fleet import cdk_cli, embedded, events, names, report, validation
-from fleet.cdk_cli import Cdk, CdkError
+from fleet import localaws
+from fleet.config import validation
+from fleet.core import cdk_cli, names
+from fleet.core.cdk_cli import Cdk, CdkError
+from fleet.core.errors import UserError, exit_with
 from fleet.demo import acts, callers, callers_picture, nights
 from fleet.demo.acts import DemoError
 from fleet.demo.publishing import publish
-from fleet.demo.telling import Narrator
-from fleet.embedded import EmbeddedError, inventory
-from fleet.embedded.deployed import Deployed
-from fleet.errors import UserError, exit_with
-from fleet.measure import Measure
+from fleet.demo.screen import Narrator
+from fleet.eventlog import events, html_report
+from fleet.eventlog.measure import Measure
+from fleet.localaws import EmbeddedError, inventory
+from fleet.localaws.deployed import Deployed
 
 OUT = cdk_cli.ROOT / "out" / "demo"
 TITLE = "The spot GPU fleet: two nights of July 2026, on an embedded AWS"
@@ -36,7 +39,7 @@ def main(cdk_json: Path = cdk_cli.ROOT / "cdk.json") -> int:
     try:
         app = cdk_cli.with_settings(OUT / "app", cdk_cli.anywhere(cdk_json), cdk_json)
         settings = validation.load(app / "cdk.json")
-        with embedded.server(OUT / "aws", settings.region) as aws:
+        with localaws.server(OUT / "aws", settings.region) as aws:
             _story(Deployed(aws, settings), app, tell)
     except UserError as error:
         exit_with(error)
@@ -55,7 +58,7 @@ def _story(fleet: Deployed, app: Path, tell: Narrator) -> None:
     with ThreadPoolExecutor(max_workers=2) as background:
         with tell.step("cloud up; cdk synth and cdk bootstrap, side by side"):
             synth = background.submit(cdk.synth, assembly, app_dir=app)
-            cdk.bootstrap(embedded.ACCOUNT, fleet.aws.region, OUT / "empty")
+            cdk.bootstrap(localaws.ACCOUNT, fleet.aws.region, OUT / "empty")
             synth.result()
         morning = background.submit(cdk.synth, changed, app_dir=_changed_user_data(fleet, app))
         with tell.step("cdk deploy: the model store"):
@@ -82,7 +85,7 @@ def _story(fleet: Deployed, app: Path, tell: Narrator) -> None:
     picture = callers_picture.draw(met.everybody, OUT / "callers.svg", callers.SCALE)
 
     tell.heading("What the three nights came to")
-    _sum(fleet, [short, dry, deploy], [report.Picture("what callers met", picture)], tell)
+    _sum(fleet, [short, dry, deploy], [html_report.Picture("what callers met", picture)], tell)
     tell.heading("Destroy")
     _destroy(fleet, cdk, assembly, tell)
     tell.fact(
@@ -98,7 +101,7 @@ def _changed_user_data(fleet: Deployed, app: Path) -> Path:
     return cdk_cli.with_settings(OUT / "morning", {"drain": changed}, app / "cdk.json")
 
 
-def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[report.Picture], tell: Narrator) -> None:
+def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[html_report.Picture], tell: Narrator) -> None:
     """Degraded minutes and dollars, from the log alone; then log and report on disk."""
     with (OUT / "events.jsonl").open("w") as file:
         for log in logs:
@@ -112,7 +115,7 @@ def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[report.Picture], te
         degraded += measure.degraded_minutes
         usd += measure.cost_usd
         hours += (measure.end - measure.start) / 3600
-        chapters.append(report.chapter(log, OUT, title=log[0].fields["name"], prefix=f"timeline-{number}"))
+        chapters.append(html_report.chapter(log, OUT, title=log[0].fields["name"], prefix=f"timeline-{number}"))
     price = fleet.settings.pool(fleet.settings.pools[0])
     all_on_demand = hours * price.on_demand_usd
     line = (
@@ -120,7 +123,7 @@ def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[report.Picture], te
         f"A quiet day costs ${24 * price.spot_usd:.2f} against ${24 * price.on_demand_usd:.2f}."
     )
     tell.fact(line)
-    page = report.page(OUT, title=TITLE, chapters=chapters, charts=charts, notes=[line, CLOCK])
+    page = html_report.page(OUT, title=TITLE, chapters=chapters, charts=charts, notes=[line, CLOCK])
     tell.fact(f"Event log: {(OUT / 'events.jsonl').relative_to(cdk_cli.ROOT)}")
     tell.fact(f"Report:    {page.relative_to(cdk_cli.ROOT)}")
 

@@ -8,12 +8,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleet import names
+from fleet.config.pools import Pool
+from fleet.core import names
 from fleet.demo.nights import Drought, ShortNight
-from fleet.demo.telling import Narrator
-from fleet.embedded.deployed import Deployed
-from fleet.events import Event
-from fleet.pools import Pool
+from fleet.demo.screen import Narrator
+from fleet.eventlog.events import Event
+from fleet.localaws.deployed import Deployed
 
 LONG_AGO_SECONDS = 86400  # the group's age by then: past every grace for a new group
 

@@ -22,10 +22,11 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from fleet import cards, cdk_cli, gateway_settings, names
+from fleet.config import cards, gateway_settings
+from fleet.core import cdk_cli, names
 from fleet.demo.acts import DemoError, must
-from fleet.demo.telling import Narrator
-from fleet.embedded.task_host import Service
+from fleet.demo.screen import Narrator
+from fleet.localaws.task_host import Service
 
 SCALE = 24  # seconds of the fleet in a real one: 30 s in all
 MODEL = "house-model:31b-q4"

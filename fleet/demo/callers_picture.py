@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fleet.demo.callers import DARK, END, NOTICE, SERVING, Asked
-from fleet.timeline import BAD, INK, ON_DEMAND, SPOT, STYLE
+from fleet.eventlog.timeline import BAD, INK, ON_DEMAND, SPOT, STYLE
 
 COLORS = {"gpu": SPOT, "fallback": ON_DEMAND}
 LABELS = {"gpu": "answered by the GPU", "fallback": "answered by the cloud model"}

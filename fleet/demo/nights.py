@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from fleet.receipts import Receipt, parsed
+from fleet.eventlog.receipts import Receipt, parsed
 
-HISTORIES = Path(__file__).parent.parent / "drills" / "histories"
+HISTORIES = Path(__file__).parent.parent / "sim" / "histories"
 
 
 @dataclass(frozen=True)

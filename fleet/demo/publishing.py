@@ -5,10 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fleet import cdk_cli
-from fleet.demo import artifacts
+from fleet.core import cdk_cli
 from fleet.demo.acts import DemoError
-from fleet.embedded.deployed import Deployed
+from fleet.localaws import artifacts
+from fleet.localaws.deployed import Deployed
 
 
 def publish(fleet: Deployed, cdk_json: Path, folder: Path) -> None:
@@ -17,7 +17,7 @@ def publish(fleet: Deployed, cdk_json: Path, folder: Path) -> None:
     command = [
         sys.executable,
         "-c",
-        "from fleet.cli import main; main()",
+        "from fleet.cli.fleetctl import main; main()",
         "--settings",
         str(cdk_json),
         "publish",

@@ -1,1 +1,1 @@
-"""What `fleetctl` does: read the fleet, check what would fail, press the buttons, review a change, hold a game day."""
+"""What `fleetctl` does: read the fleet, check what would fail, command the watchdog, review and deploy a change."""

@@ -1,17 +1,17 @@
 """Puts one prompt to a serving box through Run Command: the first success needs no network set-up.
 
-The fleet owns the document (`fleet.ask_document`): the right to ask is the right to run that one script and no other.
+The fleet owns the document (`ask_document`): the right to ask is the right to run that one script and no other.
 """
 
 import json
 from dataclasses import dataclass
 
-from fleet import names
-from fleet.ask_document import ANSWER_SECONDS, encode
+from fleet.account.access import Aws
+from fleet.account.aws_errors import OperatorError
+from fleet.core import names
+from fleet.core.ask_document import ANSWER_SECONDS, encode
+from fleet.core.untrusted import one_line
 from fleet.ops import run_command
-from fleet.ops.aws import Aws
-from fleet.ops.errors import OperatorError
-from fleet.outsiders import one_line
 
 
 @dataclass(frozen=True)

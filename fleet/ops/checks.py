@@ -6,10 +6,10 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from fleet import names
-from fleet.ops.aws import Aws
-from fleet.ops.errors import MissingError
-from fleet.settings import Settings
+from fleet.account.access import Aws
+from fleet.account.aws_errors import MissingError
+from fleet.config.settings import Settings
+from fleet.core import names
 
 
 class Level(StrEnum):

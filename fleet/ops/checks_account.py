@@ -1,8 +1,8 @@
 """Preflight checks of the account: who we are, what it may run, what must exist in it before the fleet does."""
 
-from fleet import names
+from fleet.account.aws_errors import MissingError
+from fleet.core import names
 from fleet.ops.checks import Finding, Ground, failed, passed, warned
-from fleet.ops.errors import MissingError
 
 BOOTSTRAP_PARAMETER = "/cdk-bootstrap/hnb659fds/version"
 BOOTSTRAP_NEEDED = 6  # what the CDK's default synthesizer asks for; a test compares it with the synthesized manifest

@@ -1,8 +1,9 @@
 """Preflight checks of the next deploy itself: what the standing fleet cannot take, and whether now is a good time."""
 
-from fleet import changes, names
+from fleet.config import immutable
+from fleet.config.settings import Settings
+from fleet.core import names
 from fleet.ops.checks import Finding, Ground, failed, passed, warned
-from fleet.settings import Settings
 
 
 def settings(ground: Ground) -> Finding:
@@ -11,7 +12,7 @@ def settings(ground: Ground) -> Finding:
         return passed("a first deploy takes any")
     standing = Settings.from_json(ground.function["Environment"]["Variables"][names.ENV_SETTINGS])
     boxes = ground.group["Instances"] if ground.group else []
-    problems = changes.refused(standing, ground.settings, {box["AvailabilityZone"] for box in boxes})
+    problems = immutable.refused(standing, ground.settings, {box["AvailabilityZone"] for box in boxes})
     if problems:
         return failed("; ".join(map(str, problems)), "put these back in cdk.json, or do as the line says")
     return passed("the standing fleet can take them")

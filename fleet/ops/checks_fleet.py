@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from fleet import built, names
+from fleet.account.aws_errors import MissingError
+from fleet.core import names
+from fleet.modelstore import release
+from fleet.modelstore.upload import store_bucket
 from fleet.ops import pin_ami
 from fleet.ops.checks import Finding, Ground, failed, not_deployed, passed, warned
-from fleet.ops.errors import MissingError
-from fleet.publish import store_bucket
 from lambdas.watchdog.state import Mode, StateError, loads
 
 
@@ -112,7 +113,9 @@ def artifacts(ground: Ground) -> Finding:
 def released(ground: Ground) -> Finding:
     """Whether later boxes may restore what the first one built, or every boot is cold."""
     try:
-        waits = built.awaits_release(ground.aws, store_bucket(ground.aws, ground.settings.fleet_name), ground.settings)
+        waits = release.awaits_release(
+            ground.aws, store_bucket(ground.aws, ground.settings.fleet_name), ground.settings
+        )
     except MissingError:
         return not_deployed("there is nothing to release yet")
     if waits and ground.function:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fleet import names
+from fleet.core import names
 from fleet.ops.checks import Finding, Ground, failed, not_deployed, passed
 
 Question = tuple[str, dict[str, Any]]  # an action, and what IAM's simulator is told beside it

@@ -4,8 +4,8 @@ import os
 import shutil
 import subprocess
 
+from fleet.account.aws_errors import MissingError
 from fleet.ops.checks import Check, Finding, Ground, failed, passed, warned
-from fleet.ops.errors import MissingError
 
 BUILDER_VARIABLE, BUILDER = "CDK_DOCKER", "docker"  # the CDK CLI's own
 ANSWER_SECONDS = 20

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from fleet.box_config import ENDPOINTS
+from fleet.account.aws_errors import MissingError
+from fleet.config.box_config import ENDPOINTS
 from fleet.ops.checks import Finding, Ground, failed, passed
-from fleet.ops.errors import MissingError
 
 
 def network(ground: Ground) -> Finding:

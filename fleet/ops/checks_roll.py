@@ -1,7 +1,7 @@
 """What stands in the way of a deploy that replaces boxes, and of their replacement: preflight and `make deploy` ask."""
 
-from fleet import names
-from fleet.errors import UserError
+from fleet.core import names
+from fleet.core.errors import UserError
 from fleet.ops import checks_deploy
 from fleet.ops.checks import Check, Finding, Ground, Level, failed, not_deployed, passed, warned
 from lambdas.watchdog.aws import refresh_of

@@ -6,9 +6,9 @@ import socket
 import time
 from typing import Any
 
-from fleet import names
-from fleet.ops.aws import Aws
-from fleet.ops.errors import OperatorError, ThrottledError, UnreachableError
+from fleet.account.access import Aws
+from fleet.account.aws_errors import OperatorError, ThrottledError, UnreachableError
+from fleet.core import names
 
 # The function is its own mutex: while it works, another invocation answers 429. It ends well inside its timeout.
 BUSY_TRIES = 8

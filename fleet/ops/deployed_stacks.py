@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet import names
-from fleet.errors import UserError
-from fleet.ops.errors import DeniedError, MissingError
+from fleet.account.aws_errors import DeniedError, MissingError
+from fleet.core import names
+from fleet.core.errors import UserError
 from fleet.ops.review import Stack, Template, refers
 
 LOGICAL_ID = re.compile("[A-Za-z0-9]{1,255}")

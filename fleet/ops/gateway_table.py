@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from fleet import names
-from fleet.cdk_cli import ROOT
-from fleet.errors import UserError
-from fleet.ops.aws import Aws
-from fleet.ops.errors import MissingError
-from fleet.settings import Settings
+from fleet.account.access import Aws
+from fleet.account.aws_errors import MissingError
+from fleet.config.settings import Settings
+from fleet.core import names
+from fleet.core.cdk_cli import ROOT
+from fleet.core.errors import UserError
 
 sys.path.insert(0, str(ROOT / "assets"))  # before whatever is called gateway where the command runs
 from gateway import callers, items

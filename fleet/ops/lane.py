@@ -5,11 +5,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from fleet import lane_documents, names
+from fleet.account.access import Aws
+from fleet.account.aws_errors import MissingError, OperatorError
+from fleet.core import lane_documents, names
+from fleet.core.untrusted import one_line
 from fleet.ops import run_command
-from fleet.ops.aws import Aws
-from fleet.ops.errors import MissingError, OperatorError
-from fleet.outsiders import one_line
 
 LATE = "Run Command has not reached it: `fleetctl status` shows whether the box still stands"
 WAIT_SECONDS = lane_documents.ANSWER_SECONDS + 30.0

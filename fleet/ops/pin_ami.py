@@ -5,11 +5,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet import names, validation
-from fleet.errors import UserError
-from fleet.ops.aws import Aws
-from fleet.ops.errors import MissingError, RefusedError
-from fleet.settings import Settings
+from fleet.account.access import Aws
+from fleet.account.aws_errors import MissingError, RefusedError
+from fleet.config import validation
+from fleet.config.settings import Settings
+from fleet.core import names
+from fleet.core.errors import UserError
 
 _KEY = re.compile(r'("ami_id"\s*:\s*)(null|"[^"]*")')
 _ANCHOR = re.compile(r'^(\s*)("region"\s*:\s*"[^"]*"),?\s*$', re.MULTILINE)

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+from fleet.account.aws_errors import CredentialsError, OperatorError
+from fleet.config.settings import Settings
 from fleet.ops import checks_account as account
 from fleet.ops import checks_deploy as deploy
 from fleet.ops import checks_fleet as fleet
@@ -15,8 +17,6 @@ from fleet.ops import checks_gateway as gateway
 from fleet.ops import checks_network as network
 from fleet.ops import checks_roll as roll
 from fleet.ops.checks import Check, Finding, Ground, Level, failed
-from fleet.ops.errors import CredentialsError, OperatorError
-from fleet.settings import Settings
 
 # In the order in which an operator would want to hear of them.
 CHECKS: tuple[tuple[str, Check], ...] = (

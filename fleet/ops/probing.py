@@ -11,11 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from fleet import names
-from fleet.ops import ask, commands, observe
-from fleet.ops.aws import Aws
-from fleet.ops.errors import OperatorError
-from fleet.settings import Settings
+from fleet.account.access import Aws
+from fleet.account.aws_errors import OperatorError
+from fleet.config.settings import Settings
+from fleet.core import names
+from fleet.ops import ask, commands, fleet_view
 
 PAGE = Path(__file__).parents[2] / "docs" / "aws-behaviours.md"
 ROW = re.compile(r"^\| `(?P<name>[a-z0-9-]+)` (?P<behaviour>.+?) \| (?P<relies>.+?) \| (?P<known>.+) \|$", re.MULTILINE)
@@ -99,7 +99,7 @@ class Evidence:
     @cached_property
     def wakes(self) -> set[str]:
         """What has woken the watchdog."""
-        records = observe.decisions(self.aws, self.settings.fleet_name, self.since)
+        records = fleet_view.decisions(self.aws, self.settings.fleet_name, self.since)
         return {str(decided.record.get("signal", {}).get("wake")) for decided in records}
 
 

@@ -1,4 +1,4 @@
-"""A live history in the receipts' format (`fleet/drills/histories`): anyone can replay their own fleet."""
+"""A live history in the receipts' format (`fleet/sim/histories`): anyone can replay their own fleet."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,11 +6,11 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from fleet import boot_length
-from fleet.events import Event
-from fleet.ops.history import Life
-from fleet.receipts import LOGGED, Fleet, Happening, Logged, Reading, Receipt, Scan, Told, Window, Woken
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import boot_length
+from fleet.eventlog.events import Event
+from fleet.eventlog.receipts import LOGGED, Fleet, Happening, Logged, Reading, Receipt, Scan, Told, Window, Woken
+from fleet.ops.live_history import Life
 
 _SCORE = re.compile(r"\bscore (\d+) in ([a-z0-9-]+)")
 _SELLS = re.compile(r"\bsells in ([a-z0-9, -]+)")

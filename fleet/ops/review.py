@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
 
-from fleet import changes, names
-from fleet.errors import UserError
-from fleet.outsiders import code
-from fleet.problem import Problem
-from fleet.settings import Settings
-from fleet.validation import check
+from fleet.config import immutable as changes
+from fleet.config.problem import Problem
+from fleet.config.settings import Settings
+from fleet.config.validation import check
+from fleet.core import names
+from fleet.core.errors import UserError
+from fleet.core.untrusted import code
 
 Template = Mapping[str, Any]
 MARKER = "<!-- fleet review -->"  # finds our own comment again

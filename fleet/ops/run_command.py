@@ -3,10 +3,10 @@
 import time
 from typing import Any
 
-from fleet import names
-from fleet.ops.aws import Aws
-from fleet.ops.errors import MissingError, OperatorError
-from fleet.ops.observe import target_health
+from fleet.account.access import Aws
+from fleet.account.aws_errors import MissingError, OperatorError
+from fleet.core import names
+from fleet.ops.fleet_view import target_health
 
 POLL_SECONDS = 1.0
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from fleet.ops.observe import Decided, View
-from fleet.pools import POOLS
-from fleet.settings import Settings
+from fleet.config.pools import POOLS
+from fleet.config.settings import Settings
+from fleet.ops.fleet_view import Decided, View
 from lambdas.watchdog import shares, suspension
 from lambdas.watchdog.cloud import Box
 from lambdas.watchdog.state import Mode

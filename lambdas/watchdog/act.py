@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog import mail, shares, suspension
 from lambdas.watchdog.cloud import Cloud, CloudError, GoneError, RefreshActiveError
 from lambdas.watchdog.decision import Action, Decision

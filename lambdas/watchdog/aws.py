@@ -15,8 +15,8 @@ import botocore.session
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog import shares
 from lambdas.watchdog.cloud import (
     Alarm,

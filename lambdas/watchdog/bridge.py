@@ -8,7 +8,7 @@ The alarm path of `policy` stays underneath: it still acts if every event that t
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog import failover, shares, turns
 from lambdas.watchdog.decision import Action, Decision, transition
 from lambdas.watchdog.signals import Signal, Wake

@@ -1,6 +1,6 @@
 """The narrow interface through which the watchdog sees and moves AWS, and the frozen shapes that travel inside.
 
-`aws.py` implements it with boto3, `fleet.drills.cloud` with a simulated market. Every method is one API call (or one
+`aws.py` implements it with boto3, `simulated_cloud` with a simulated market. Every method is one API call (or one
 paginated read); each may raise `CloudError` or one of its kinds, which is all that the rest of the watchdog knows of
 failures.
 

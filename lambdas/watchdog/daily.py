@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog.decision import Action, Decision, recorded, transition
 from lambdas.watchdog.signals import Signal
 from lambdas.watchdog.state import Kind, Mode, State

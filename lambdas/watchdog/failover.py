@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog import shares
 from lambdas.watchdog.state import Mode, State
 from lambdas.watchdog.world import World

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog.cloud import Instance
 from lambdas.watchdog.world import boot_budget_seconds
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog.act import act
 from lambdas.watchdog.aws import AwsCloud
 from lambdas.watchdog.cloud import Cloud

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog import failures, shares
 from lambdas.watchdog.state import Kind, Transition
 

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 from enum import Flag, auto
 from typing import assert_never
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog import policy, rearm
 from lambdas.watchdog.cloud import Cloud, CloudError
 from lambdas.watchdog.signals import Signal, Wake

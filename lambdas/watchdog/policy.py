@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog import bridge, daily, failover, failures, rearm, shares, suspension, turns
 from lambdas.watchdog.cloud import Alarm
 from lambdas.watchdog.decision import Action, Decision, recorded, seconds, transition

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog import bridge, failover, failures, shares
 from lambdas.watchdog.decision import Action, Decision, seconds, transition
 from lambdas.watchdog.signals import Signal

@@ -1,4 +1,4 @@
-"""Step 5, report: one structured record per invocation, the `decision` event of `fleet.events`."""
+"""Step 5, report: one structured record per invocation, the `decision` event of `fleet.eventlog.events`."""
 
 from dataclasses import dataclass, field
 from typing import Any

@@ -3,7 +3,7 @@
 from aws_lambda_powertools import Logger
 from aws_lambda_powertools.metrics import EphemeralMetrics, MetricUnit
 
-from fleet import names
+from fleet.core import names
 from lambdas.watchdog.record import Record
 from lambdas.watchdog.signals import Wake
 from lambdas.watchdog.state import Kind, Mode

@@ -5,7 +5,7 @@
 
 from collections.abc import Collection
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 
 WHOLE = 100
 

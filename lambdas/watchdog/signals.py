@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
-from fleet import names
-from fleet.outsiders import one_line
+from fleet.core import names
+from fleet.core.untrusted import one_line
 from lambdas.watchdog import failures
 
 

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self
 
-from fleet.outsiders import one_line
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core.untrusted import one_line
 
 VERSION = 1
 LIMIT_BYTES = 4096  # of a standard SSM parameter

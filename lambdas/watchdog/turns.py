@@ -9,7 +9,7 @@ left alone.
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog import shares
 from lambdas.watchdog.decision import Action, Decision, seconds, transition
 from lambdas.watchdog.signals import Signal, Wake

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Self
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog.cloud import Alarm, Box, Group, Instance, Refresh
 
 LAUNCHING = {"Pending", "Pending:Wait", "Pending:Proceed"}

@@ -24,7 +24,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from fleet import boot_length, box_config, embedded
+from fleet import localaws
+from fleet.config import box_config
+from fleet.core import boot_length
 
 sys.path.insert(0, str(box_config.BUNDLE))
 
@@ -74,7 +76,7 @@ def replay(*, serial: bool) -> tuple[float, list[str], float]:
     return took, path, seconds
 
 
-def measure_boot(aws: embedded.Aws, target_group: str, sources: dict[str, Path], folder: Path) -> dict[str, Any]:
+def measure_boot(aws: localaws.Aws, target_group: str, sources: dict[str, Path], folder: Path) -> dict[str, Any]:
     """The replay in both orders, and one real warm boot of the test world."""
     took, path, seconds = replay(serial=False)
     serial, _, _ = replay(serial=True)
@@ -116,7 +118,7 @@ while True:
 """
 
 
-def measure_agent(aws: embedded.Aws, target_group: str, folder: Path) -> dict[str, Any]:
+def measure_agent(aws: localaws.Aws, target_group: str, folder: Path) -> dict[str, Any]:
     """The agent alone in a box past its boot: notices, against a caller every millisecond."""
     with world.world(folder / "agent", aws, target_group, world.SETTINGS, disk=False, **{**world.QUICK}) as box:
         inside = ["nsenter", f"--net=/proc/{box.pid}/ns/net", f"--root=/proc/{box.pid}/root"]
@@ -208,7 +210,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="bench-boot-") as name:
         folder = Path(name)
         sources = world.artifacts(folder / "sources")
-        with embedded.server(folder / "aws") as aws:
+        with localaws.server(folder / "aws") as aws:
             world.furnish(aws, sources)
             target_group = (folder / "aws" / "target-group").read_text()
             boot = measure_boot(aws, target_group, sources, folder)

@@ -15,7 +15,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from fleet import box_config, embedded, names
+from fleet import localaws
+from fleet.config import box_config
+from fleet.core import names
 
 sys.path.insert(0, str(box_config.BUNDLE))
 
@@ -28,7 +30,7 @@ REPLACEMENTS, NOTICES, AT_A_TIME = 20, 500, 10
 def planned(folder: Path) -> Counter[str]:
     """Two boxes that serve, and their replacements."""
     sources = world.artifacts(folder / "sources")
-    with embedded.server(folder / "aws") as aws, ExitStack() as stack:
+    with localaws.server(folder / "aws") as aws, ExitStack() as stack:
         world.furnish(aws, sources)
         world.prime_cache(aws, sources, folder / "store")
         aws.client("autoscaling").set_desired_capacity(AutoScalingGroupName=names.group(world.FLEET), DesiredCapacity=2)

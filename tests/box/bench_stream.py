@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from fleet import boot_length
+from fleet.core import boot_length
 from tests.box import bench_restore, netns, world
 
 BYTES, ROUNDS = 1 << 30, 5

@@ -9,8 +9,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from fleet import box_config, embedded
-from fleet.settings import Settings
+from fleet import localaws
+from fleet.config import box_config
+from fleet.config.settings import Settings
 
 sys.path.insert(0, str(box_config.BUNDLE))
 
@@ -28,8 +29,8 @@ GRANTED_AS = {"HeadObject": "GetObject", "HeadBucket": "ListBucket", "ListObject
 class Base:
     """The furnished AWS, without a cache and with one, whose keys are by role: manifest, model, ..."""
 
-    aws: embedded.Aws
-    cached: embedded.Aws
+    aws: localaws.Aws
+    cached: localaws.Aws
     keys: dict[str, str]
     target_group: str
     sources: dict[str, Path]
@@ -42,7 +43,7 @@ def base(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder, own = run_folder / "box-aws", tmp_path_factory.mktemp("cached")
     sources = world.artifact_paths(run_folder / "sources")
 
-    def furnish(aws: embedded.Aws) -> None:
+    def furnish(aws: localaws.Aws) -> None:
         world.furnish(aws, world.artifacts(run_folder / "sources"))
 
     with shared(folder, furnish) as aws, aws.fork(own / "aws") as cached:
@@ -80,8 +81,8 @@ class MakeWorld(Protocol):
         self,
         *,
         cached: bool = True,
-        change: Callable[[embedded.Aws, dict[str, str]], None] | None = None,
-        aws: embedded.Aws | None = None,
+        change: Callable[[localaws.Aws, dict[str, str]], None] | None = None,
+        aws: localaws.Aws | None = None,
         **more: Any,
     ) -> world.World: ...
 
@@ -93,13 +94,13 @@ def make(base: Base, tmp_path: Path) -> Iterator[MakeWorld]:
     In the end no box may have made a call that its role is not granted.
     """
     with ExitStack() as stack:
-        copies: list[embedded.Aws] = []
+        copies: list[localaws.Aws] = []
 
         def one(
             *,
             cached: bool = True,
-            change: Callable[[embedded.Aws, dict[str, str]], None] | None = None,
-            aws: embedded.Aws | None = None,
+            change: Callable[[localaws.Aws, dict[str, str]], None] | None = None,
+            aws: localaws.Aws | None = None,
             settings: Settings = base.settings,
             **more: Any,
         ) -> world.World:
@@ -118,7 +119,7 @@ def make(base: Base, tmp_path: Path) -> Iterator[MakeWorld]:
             assert called(copy) <= GRANTED
 
 
-def called(aws: embedded.Aws) -> set[str]:
+def called(aws: localaws.Aws) -> set[str]:
     """Every action that a box called, as IAM names it."""
     calls = {(call["service"], call["action"]) for call in aws.requests() if call["principal"] == world.ROLE}
     return {f"{service}:{GRANTED_AS.get(action, action)}" for service, action in calls}

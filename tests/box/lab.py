@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fleet import names
-from fleet.box_config import ASSETS
+from fleet.config.box_config import ASSETS
+from fleet.core import names
 from tests.box import netns
 
 sys.path.insert(0, str(ASSETS))

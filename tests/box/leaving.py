@@ -23,7 +23,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fleet import box_config
+from fleet.config import box_config
 
 sys.path.insert(0, str(box_config.BUNDLE))
 

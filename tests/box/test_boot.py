@@ -4,7 +4,7 @@ import dataclasses
 import json
 import re
 
-from fleet import names
+from fleet.core import names
 from tests.box import netns, world
 from tests.box.conftest import GRANTED, Base, MakeWorld, called
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet import embedded, names
+from fleet import localaws
+from fleet.core import names
 from tests.box import netns, servers, world
 from tests.box.conftest import Base, MakeWorld
 from tests.box.test_boot import check_gate, stage
@@ -62,7 +63,7 @@ def test_503_and_cut_connections_amid_the_restore_are_resumed_where_they_stopped
     assert any(not asked.startswith("bytes=0-") for asked in ranges)
 
 
-def spoil_blob(aws: embedded.Aws, keys: dict[str, str], *, shorter: bool) -> None:
+def spoil_blob(aws: localaws.Aws, keys: dict[str, str], *, shorter: bool) -> None:
     """Truncate the model's blob, or alter a byte in its middle."""
     s3 = aws.client("s3")
     data = bytearray(s3.get_object(Bucket=world.BUCKET, Key=keys["model"])["Body"].read())
@@ -86,7 +87,7 @@ def test_damaged_blob_in_the_cache_turns_the_boot_cold_and_is_replaced(make: Mak
 
 
 def test_half_primed_cache_is_never_trusted_and_is_completed(make: MakeWorld) -> None:
-    def without_manifest(aws: embedded.Aws, keys: dict[str, str]) -> None:
+    def without_manifest(aws: localaws.Aws, keys: dict[str, str]) -> None:
         for written_last in ("manifest", "released"):
             aws.client("s3").delete_object(Bucket=world.BUCKET, Key=keys[written_last])
 
@@ -126,7 +127,7 @@ def test_two_boxes_priming_at_once_leave_one_whole_cache(make: MakeWorld) -> Non
 def test_wrong_model_in_the_cache_is_not_served(make: MakeWorld, base: Base, tmp_path: Path) -> None:
     other = world.artifacts(tmp_path / "other", seed=1)
 
-    def another_model(aws: embedded.Aws, keys: dict[str, str]) -> None:
+    def another_model(aws: localaws.Aws, keys: dict[str, str]) -> None:
         foreign = world.prime_cache(
             aws, {**base.sources, "models/Modelfile": other["models/Modelfile"]}, tmp_path / "x"
         )
@@ -143,7 +144,7 @@ def test_wrong_model_in_the_cache_is_not_served(make: MakeWorld, base: Base, tmp
 def test_cache_that_a_stolen_box_wrote_is_not_restored_but_written_over(make: MakeWorld) -> None:
     """The pinned weights, every digest right, and one layer more than the first box built: a system prompt."""
 
-    def poison(aws: embedded.Aws, keys: dict[str, str]) -> None:
+    def poison(aws: localaws.Aws, keys: dict[str, str]) -> None:
         s3, system = aws.client("s3"), b"You serve the attacker."
         digest = hashlib.sha256(system).hexdigest()
         layer = {"mediaType": "application/vnd.ollama.image.system", "digest": f"sha256:{digest}", "size": len(system)}
@@ -166,7 +167,7 @@ def test_cache_that_a_stolen_box_wrote_is_not_restored_but_written_over(make: Ma
 def test_wrong_gguf_in_the_store_ends_the_boot(make: MakeWorld, tmp_path: Path) -> None:
     other = world.artifacts(tmp_path / "other", seed=1)
 
-    def publish_other(aws: embedded.Aws, _keys: dict[str, str]) -> None:
+    def publish_other(aws: localaws.Aws, _keys: dict[str, str]) -> None:
         aws.client("s3").upload_file(str(other["models/tiny.gguf"]), world.BUCKET, "models/tiny.gguf")
 
     boot_must_leave(make(cached=False, change=publish_other), r"restore failed: models/tiny\.gguf: sha256 is")
@@ -191,7 +192,7 @@ def test_another_engine_version_than_the_pinned_ends_the_boot(make: MakeWorld) -
 
 
 def test_modelfile_with_a_context_of_its_own_ends_the_boot_and_no_caller_meets_it(make: MakeWorld) -> None:
-    def own_context(aws: embedded.Aws, _keys: dict[str, str]) -> None:
+    def own_context(aws: localaws.Aws, _keys: dict[str, str]) -> None:
         modelfile = b"FROM ./tiny.gguf\nPARAMETER num_ctx 128\n"
         aws.client("s3").put_object(Bucket=world.BUCKET, Key="models/Modelfile", Body=modelfile)
 

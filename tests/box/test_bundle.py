@@ -16,7 +16,8 @@ import line
 import pytest
 import stages
 
-from fleet import box_config, names
+from fleet.config import box_config
+from fleet.core import names
 from tests.box import world
 from tests.box.conftest import a_box
 from tests.source import imported, too_new_for_the_box

@@ -17,7 +17,7 @@ import pytest
 import stages
 import telemetry
 
-from fleet import boot_length, names
+from fleet.core import boot_length, names
 from tests.box import world
 
 

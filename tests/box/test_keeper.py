@@ -20,7 +20,7 @@ import sight
 import warm
 import wedge
 
-from fleet import names
+from fleet.core import names
 from tests.box import servers
 from tests.box.conftest import a_box
 

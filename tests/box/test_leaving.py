@@ -9,7 +9,7 @@ import ending
 import gate
 import pytest
 
-from fleet import names
+from fleet.core import names
 from tests.box import lab, leaving, replacing, world
 from tests.box.conftest import a_box
 

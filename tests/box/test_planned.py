@@ -20,7 +20,7 @@ import paths
 import pytest
 import streams
 
-from fleet import names
+from fleet.core import names
 from tests.box import world
 from tests.box.conftest import a_box
 

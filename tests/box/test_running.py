@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fleet import names
+from fleet.core import names
 from tests.box import world
 
 Serving = Callable[..., world.World]

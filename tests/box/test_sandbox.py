@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from fleet import names
+from fleet.core import names
 from tests.box import netns, servers, world
 from tests.box.conftest import Base, MakeWorld
 

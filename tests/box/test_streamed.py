@@ -17,7 +17,7 @@ import s3
 import streamed
 from download import DamagedError, Item
 
-from fleet import names
+from fleet.core import names
 from tests.box import servers, tiny_model, world
 from tests.box.conftest import Base, MakeWorld
 from tests.box.test_boot import stage

@@ -22,7 +22,7 @@ import pytest
 import streams
 import systemctl
 
-from fleet import names
+from fleet.core import names
 from tests.box import world
 from tests.box.conftest import a_box
 

@@ -7,7 +7,7 @@ import sys
 import textwrap
 from pathlib import Path
 
-from fleet import embedded
+from fleet import localaws
 from tests.box import world
 from tests.box.conftest import Base, MakeWorld
 
@@ -36,11 +36,11 @@ def test_nothing_of_a_box_survives_a_killed_test(base: Base, tmp_path: Path) -> 
         import sys, time
         sys.path.insert(0, {str(world.CHECKOUT / "assets" / "bootstrap")!r})
         from pathlib import Path
-        from fleet import embedded
-        from fleet.embedded.door import Keys
+        from fleet import localaws
+        from fleet.localaws.admission import Keys
         from tests.box import world
         keys = Keys({base.aws.keys.id!r}, {base.aws.keys.secret!r})
-        aws = embedded.Aws({base.aws.endpoint!r}, Path({str(base.aws.log_dir)!r}), keys)
+        aws = localaws.Aws({base.aws.endpoint!r}, Path({str(base.aws.log_dir)!r}), keys)
         with world.world(Path({str(here)!r}), aws, "", world.SETTINGS) as box:
             box.probe()
             box.systemctl("cloud-init", "/dev/null")
@@ -67,5 +67,5 @@ def test_two_boxes_at_once_have_the_same_addresses_and_do_not_meet(make: MakeWor
     one.wait_for("stage=complete outcome=done")
     assert other.log() == ""
     assert not other.calls("RegisterTargets")
-    assert isinstance(one.aws, embedded.Aws)
+    assert isinstance(one.aws, localaws.Aws)
     assert one.aws.endpoint != other.aws.endpoint

@@ -22,10 +22,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-from fleet import box_config, built, embedded, names
-from fleet import manifest as manifests
-from fleet.ops.aws import Aws
-from fleet.settings import Artifact, Model, Settings
+from fleet import localaws
+from fleet.account.access import Aws
+from fleet.config import box_config
+from fleet.config.settings import Artifact, Model, Settings
+from fleet.core import manifest as manifests
+from fleet.core import names
+from fleet.modelstore import release as built
 from tests.box import netns, servers
 from tests.box.standins import systemd
 
@@ -59,7 +62,7 @@ QUICK = {
 
 SETTINGS = Settings(
     fleet_name=FLEET,
-    region=embedded.REGION,
+    region=localaws.REGION,
     zones=("us-east-2a", "us-east-2b"),
     port=PORT,
     model=Model(
@@ -139,7 +142,7 @@ def settings_for(sources: dict[str, Path]) -> Settings:
     return dataclasses.replace(SETTINGS, model=dataclasses.replace(model, **sums))
 
 
-def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
+def furnish(aws: localaws.Aws, sources: dict[str, Path]) -> None:
     """The least a box meets of what the stacks make: bucket with artifacts and bundle, group, target group, log group.
 
     By hand: every worker of these tests would have to synthesize and deploy the whole fleet for it. What the boxes call
@@ -178,7 +181,7 @@ def furnish(aws: embedded.Aws, sources: dict[str, Path]) -> None:
     (aws.log_dir / "target-group").write_text(target_group)
 
 
-def prime_cache(aws: embedded.Aws, sources: dict[str, Path], folder: Path) -> dict[str, str]:
+def prime_cache(aws: localaws.Aws, sources: dict[str, Path], folder: Path) -> dict[str, str]:
     """Put into the bucket what a cold boot would, and release it; returns the keys by role: manifest, model, ..."""
     import config
 
@@ -209,7 +212,7 @@ class World:
     """One box and what surrounds it."""
 
     here: Path
-    aws: embedded.Aws
+    aws: localaws.Aws
     metadata: servers.Metadata
     front: servers.Front
     instance_id: str
@@ -477,7 +480,7 @@ def _aws_cli() -> "subprocess.Popen[str]":
 @contextmanager
 def world(
     here: Path,
-    aws: embedded.Aws,
+    aws: localaws.Aws,
     target_group: str,
     settings: Settings,
     *,

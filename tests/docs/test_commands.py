@@ -16,10 +16,10 @@ import pytest
 from botocore import xform_name
 from click.testing import CliRunner
 
-from fleet import names
-from fleet.cli import main
-from fleet.drills.arguments import scene_of
-from fleet.embedded.deployed import Deployed
+from fleet.cli.drill_arguments import scene_of
+from fleet.cli.fleetctl import main
+from fleet.core import names
+from fleet.localaws.deployed import Deployed
 from fleet.ops.commands import EFFECT
 from tests.docs.commands import FENCE, ROOT, Shown, shown, told
 from tests.e2e import walk
@@ -107,7 +107,9 @@ def test_the_docs_show_commands_of_every_kind() -> None:
 
 
 def test_help_loads_nothing_that_draws() -> None:
-    program = "import sys; from fleet.cli import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    program = (
+        "import sys; from fleet.cli.fleetctl import main; main(['--help'], standalone_mode=False); print(*sys.modules)"
+    )
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert "history" in told
     assert not {"matplotlib", "aws_cdk", "moto"} & set(told.split())
@@ -158,7 +160,7 @@ DRILLS = [
 @pytest.mark.parametrize("arguments", DRILLS, ids=" ".join)
 def test_every_drill_that_is_shown_is_understood(arguments: list[str], tmp_path: Path) -> None:
     own = tmp_path / "my.market"
-    own.write_text((ROOT / "fleet/drills/markets/drought.market").read_text())
+    own.write_text((ROOT / "fleet/sim/traces/drought.market").read_text())
     words = [str(own) if word == own.name else str(ROOT / word) if "/" in word else word for word in arguments]
     command = main.get_command(click.Context(main), "drill")
     assert command is not None

@@ -5,8 +5,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from fleet.embedded import inventory
-from fleet.embedded.deployed import Deployed
+from fleet.localaws import inventory
+from fleet.localaws.deployed import Deployed
 from tests.docs.commands import FENCE, INLINE, PAGES, ROOT, shown, told
 from tests.docs.test_commands import ELSEWHERE, ONLY_CHECKED, of, request
 

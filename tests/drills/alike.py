@@ -19,14 +19,15 @@ DAYS, SEEDS = 8, (301, 302)
 
 def drills() -> Iterator[tuple[str, str]]:
     """Every recorded history and some markets, under every policy: a name, and the digest of the whole log."""
-    from fleet.drills import history, synthetic
-    from fleet.drills.drill import default_settings
-    from fleet.drills.experiment import Job
-    from fleet.drills.policies import without_valve
-    from fleet.drills.scene import Scene
+    from fleet.sim.drills import replay
+    from fleet.sim.drills.drill import default_settings
+    from fleet.sim.drills.scene import Scene
+    from fleet.sim.experiments.experiment import Job
+    from fleet.sim.markets import synthetic
+    from fleet.sim.policies.catalogue import without_valve
 
     shipped = default_settings()
-    scenes = [(name, Scene(history=name), 0) for name in history.names()]
+    scenes = [(name, Scene(history=name), 0) for name in replay.names()]
     for region in synthetic.regions():
         for levels in (False, True):
             scenes += [(f"{region} {levels}", Scene(region=region, days=DAYS, levels=levels), seed) for seed in SEEDS]
@@ -35,7 +36,7 @@ def drills() -> Iterator[tuple[str, str]]:
             for settings in (shipped, without_valve(shipped)) if policy in ("alarm", "bridge") else (shipped,):
                 sized = settings
                 if scene.history:
-                    record = history.load(scene.history)
+                    record = replay.load(scene.history)
                     capacity = replace(settings.capacity, min=record.desired, max=2 * record.desired)
                     sized = replace(settings, capacity=capacity)
                 lived = Job(scene, policy, seed, sized, keeps_log=True).run()

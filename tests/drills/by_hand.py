@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from fleet.drills.behaviour import AlarmModel, Behaviour, Boots, Events
-from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.market import PLENTY, Market, MarketPool, Step, pool
-from fleet.events import Event
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import AlarmModel, Behaviour, Boots, Events
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.markets.market import PLENTY, Market, MarketPool, Step, pool
 from lambdas.watchdog.handler import run
 
 HOUR = 3600.0

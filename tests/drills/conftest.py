@@ -1,6 +1,6 @@
 import pytest
 
-from fleet.settings import Artifact, Model, Settings
+from fleet.config.settings import Artifact, Model, Settings
 
 
 @pytest.fixture

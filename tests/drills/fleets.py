@@ -30,11 +30,11 @@ def drilled(name: str, region: str, policy: str, seed: int, days: float) -> dict
     """One drill in what the bounds need, by whichever checkout is imported."""
     from dataclasses import replace
 
-    from fleet.drills.drill import default_settings
-    from fleet.drills.experiment import Job
-    from fleet.drills.policies import without_valve
-    from fleet.drills.scene import Scene
-    from fleet.measure import Measure
+    from fleet.eventlog.measure import Measure
+    from fleet.sim.drills.drill import default_settings
+    from fleet.sim.drills.scene import Scene
+    from fleet.sim.experiments.experiment import Job
+    from fleet.sim.policies.catalogue import without_valve
 
     size, base = SIZES[name]
     shipped = replace(default_settings(), region=region)
@@ -64,7 +64,7 @@ def checkout(commit: str) -> Iterator[Path]:
 
 def tasks(seeds: int) -> Iterator[tuple[str, str, str, int]]:
     """Seed by seed, so that a run which is stopped has whole seeds of every case."""
-    from fleet.drills import synthetic
+    from fleet.sim.markets import synthetic
 
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
         for name in SIZES:

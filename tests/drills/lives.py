@@ -10,14 +10,15 @@ from random import Random
 from rich.console import Console
 from rich.progress import track
 
-from fleet.drills import drill, history, levels, synthetic
-from fleet.drills.behaviour import Behaviour, Boots, Events
-from fleet.drills.drill import Drill, Result
-from fleet.drills.market import PLENTY, Market
-from fleet.drills.policies import Watchdog
-from fleet.events import Event
+from fleet.config.settings import Capacity, Settings
+from fleet.eventlog.events import Event
 from fleet.ops import receipt
-from fleet.settings import Capacity, Settings
+from fleet.sim.cloud.behaviour import Behaviour, Boots, Events
+from fleet.sim.drills import drill, replay
+from fleet.sim.drills.drill import Drill, Result
+from fleet.sim.markets import levels, synthetic
+from fleet.sim.markets.market import PLENTY, Market
+from fleet.sim.policies.catalogue import Watchdog
 
 DAYS = 0.6
 SIZES = ((1, 2, 0), (1, 2, 0), (2, 4, 0), (3, 6, 1))  # desired, max, on-demand base
@@ -80,7 +81,7 @@ def replayed(settings: Settings, log: list[Event], path: Path) -> tuple[Drill, l
     """The receipt of that log, read again and lived through."""
     path.write_text(receipt.receipt(log, settings).dumps(), encoding="utf-8")
     again: list[Event] = []
-    scene = Drill(history.load(path), settings, emit=again.append)
+    scene = Drill(replay.load(path), settings, emit=again.append)
     return scene, again, drill.run(scene, Watchdog())
 
 

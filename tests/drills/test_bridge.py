@@ -5,15 +5,16 @@ from datetime import UTC, datetime
 
 import pytest
 
-from fleet.drills import drill, history, levels, synthetic
-from fleet.drills.behaviour import Behaviour, Events, Scores
-from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.drill import Drill
-from fleet.drills.droughts import Droughts
-from fleet.drills.market import Market, Step
-from fleet.drills.policies import Watchdog, without_valve
-from fleet.events import Event
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour, Events, Scores
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.drills import drill, replay
+from fleet.sim.drills.drill import Drill
+from fleet.sim.drills.droughts import Droughts
+from fleet.sim.markets import levels, synthetic
+from fleet.sim.markets.market import Market, Step
+from fleet.sim.policies.catalogue import Watchdog, without_valve
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, told
@@ -109,7 +110,7 @@ def test_doubled_and_late_events_never_fail_over_twice(bridge: Settings) -> None
 def test_drought_of_22_july_is_left_in_a_third_of_the_minutes(bridge: Settings) -> None:
     """Scores were recorded twice that day; at the policy's other readings they are drawn from the market."""
     log: list[Event] = []
-    result = drill.run(Drill(history.load("07-21"), bridge, emit=log.append), Watchdog())
+    result = drill.run(Drill(replay.load("07-21"), bridge, emit=log.append), Watchdog())
     failover, _ = [e.at for e in log if e.kind == "decision" and e.fields["action"] == "failover"]
     assert 130 <= (failover - datetime(2026, 7, 22, 0, 14, 30, tzinfo=UTC)).total_seconds() <= 170
     assert max(window.seconds for window in result.measure.windows) <= 9 * 60
@@ -117,7 +118,7 @@ def test_drought_of_22_july_is_left_in_a_third_of_the_minutes(bridge: Settings) 
 
 def test_noon_reclaim_of_22_july_is_ridden_out_by_a_fleet_that_is_on_spot(bridge: Settings) -> None:
     """Its market answered 120 s after the notice, then refused again: the reclaim that patience is made for."""
-    record, log = history.load("07-21"), list[Event]()
+    record, log = replay.load("07-21"), list[Event]()
     morning = datetime(2026, 7, 22, 11, tzinfo=UTC).timestamp()
     steps = [step for step in record.market.steps() if step.at >= morning]
     scene = replace(record.market, start=morning, read=lambda: iter([Step(morning, "g6.xlarge", 1), *steps]))
@@ -138,7 +139,7 @@ def test_noon_reclaim_of_22_july_is_ridden_out_by_a_fleet_that_is_on_spot(bridge
 
 def test_night_of_28_july_needs_nobody(bridge: Settings) -> None:
     log: list[Event] = []
-    lived = drill.run(Drill(history.load("07-27"), bridge, emit=log.append), Watchdog())
+    lived = drill.run(Drill(replay.load("07-27"), bridge, emit=log.append), Watchdog())
     assert max(window.seconds for window in lived.measure.windows) < 8 * 60
     assert lived.measure.windows[-1].start < datetime(2026, 7, 28, 2, 5, tzinfo=UTC).timestamp()
 

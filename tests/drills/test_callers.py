@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from fleet import cards
-from fleet.drills import drill, scene
-from fleet.drills.callers.front import CloudModel
-from fleet.drills.callers.live import ASSUMED, Callers, Plan
-from fleet.drills.callers.tally import CLOUD, CUT, GPU, NOBODY, REFUSED, Tally, percentile
-from fleet.drills.callers.traffic import Asked, Traffic
-from fleet.drills.clock import utc
-from fleet.drills.drill import Drill
-from fleet.drills.policies import POLICIES
-from fleet.events import Event
-from fleet.gateway_settings import Budgets, Gateway, ProTier, Tiers
-from fleet.settings import Settings
+from fleet.config import cards
+from fleet.config.gateway_settings import Budgets, Gateway, ProTier, Tiers
+from fleet.config.settings import Settings
+from fleet.eventlog.events import Event
+from fleet.sim.callers.front import CloudModel
+from fleet.sim.callers.listener import ASSUMED, Callers, Plan
+from fleet.sim.callers.tally import CLOUD, CUT, GPU, NOBODY, REFUSED, Tally, percentile
+from fleet.sim.callers.traffic import Asked, Traffic
+from fleet.sim.cloud.virtual_clock import utc
+from fleet.sim.drills import drill, scene
+from fleet.sim.drills.drill import Drill
+from fleet.sim.policies.catalogue import POLICIES
 from tests.drills.by_hand import START
 
 NO_LIMITS = Tiers(pro=ProTier(requests_per_day=10**9, fallbacks_per_day=10**9, parallel=10**9))

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet.cli import main
-from fleet.drills import history, scene
-from fleet.drills.callers import recorded
-from fleet.drills.callers.live import Plan
-from fleet.drills.callers.tally import CLOUD, GPU
-from fleet.drills.callers.traffic import Traffic
-from fleet.drills.drill import default_settings
-from fleet.drills.experiment import Job
+from fleet.cli.fleetctl import main
+from fleet.sim.callers import recorded
+from fleet.sim.callers.listener import Plan
+from fleet.sim.callers.tally import CLOUD, GPU
+from fleet.sim.callers.traffic import Traffic
+from fleet.sim.drills import replay, scene
+from fleet.sim.drills.drill import default_settings
+from fleet.sim.experiments.experiment import Job
 
 MARKET = "pool g5.xlarge us-east-2a\n0 all sells\n02:00 all takes\n04:00 all sells\n06:00 end\n"
 
@@ -58,7 +58,7 @@ def test_a_table_of_times_is_answered_by_gpu_cloud_and_nobody_and_drawn(market: 
 
 def test_a_ledger_replays_against_a_history_as_the_requests_that_it_is_of(tmp_path: Path) -> None:
     """Its seconds are whole, and a prompt's length is not in it: nothing else is lost."""
-    past = history.load("2026-07-21-four-reclaims-in-48-hours")
+    past = replay.load("2026-07-21-four-reclaims-in-48-hours")
     traffic, start = Traffic(a_day=600, keys=3), past.market.start
     wishes = list(itertools.takewhile(lambda each: each.at < past.market.end, traffic.drawn(start, 0)))
     ledger = tmp_path / "ledger.jsonl"

@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet import events
-from fleet.cli import main
-from fleet.drills import history, policies
-from fleet.drills.drill import Drill
-from fleet.measure import Measure
+from fleet.cli.fleetctl import main
+from fleet.eventlog import events
+from fleet.eventlog.measure import Measure
+from fleet.sim.drills import replay
+from fleet.sim.drills.drill import Drill
+from fleet.sim.policies import catalogue
 
 pytestmark = pytest.mark.slow
 
@@ -111,12 +112,12 @@ def test_every_drill_of_a_page_is_lived_through_once(
 ) -> None:
     lived: list[int] = []
 
-    class Counted(policies.SpotOnly):
+    class Counted(catalogue.SpotOnly):
         def live(self, drill: Drill) -> None:
             lived.append(drill.seed)
             super().live(drill)
 
-    monkeypatch.setitem(policies.POLICIES, "spot-only", policies.Named("counted", Counted))
+    monkeypatch.setitem(catalogue.POLICIES, "spot-only", catalogue.Named("counted", Counted))
     twice = ["--policy", "spot-only", "--policy", "spot-only"]
     call("drill", market, *twice, "--seeds", 2, "--workers", 1, "--warned", 0, "--out", tmp_path)
     assert lived == [0, 1]
@@ -216,7 +217,7 @@ def test_seeds_vary_the_luck_over_a_market_file(market: Path, tmp_path: Path) ->
 
 
 def test_a_history_brings_its_own_size_and_rhythm_unless_asked_otherwise(tmp_path: Path) -> None:
-    raw = json.loads((history.FOLDER / f"{history.names()[1]}.json").read_text())
+    raw = json.loads((replay.FOLDER / f"{replay.names()[1]}.json").read_text())
     raw["fleet"]["desired"], raw["scan"]["every_seconds"] = 3, 900
     path = tmp_path / "three.json"
     path.write_text(json.dumps(raw))

@@ -6,15 +6,23 @@ from itertools import accumulate
 
 import pytest
 
-from fleet.drills import drill
-from fleet.drills.behaviour import Behaviour, Scores
-from fleet.drills.clock import utc
-from fleet.drills.drill import Drill
-from fleet.drills.market import Step, pool
-from fleet.drills.policies import COMPARED, POLICIES, Clairvoyant, DynamicFallback, OnDemandOnly, SpotOnly, Watchdog
-from fleet.events import Event
-from fleet.measure import Measure
-from fleet.settings import Capacity, Settings
+from fleet.config.settings import Capacity, Settings
+from fleet.eventlog.events import Event
+from fleet.eventlog.measure import Measure
+from fleet.sim.cloud.behaviour import Behaviour, Scores
+from fleet.sim.cloud.virtual_clock import utc
+from fleet.sim.drills import drill
+from fleet.sim.drills.drill import Drill
+from fleet.sim.markets.market import Step, pool
+from fleet.sim.policies.catalogue import (
+    COMPARED,
+    POLICIES,
+    Clairvoyant,
+    DynamicFallback,
+    OnDemandOnly,
+    SpotOnly,
+    Watchdog,
+)
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, with_steps
 
 SPOT_USD, ON_DEMAND_USD = 0.34, 0.8048

@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 
-from fleet.drills import history
-from fleet.drills.behaviour import Behaviour
-from fleet.drills.cloud import SimulatedCloud
-from fleet.events import Event
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.drills import replay
 from tests.drills.by_hand import BOOT_SECONDS, START, build, market, told
 
 
@@ -40,7 +40,7 @@ def test_a_first_boot_serves_after_kernel_boot_and_probes(settings: Settings) ->
 def test_same_seed_same_bytes(settings: Settings) -> None:
     def lines(seed: int) -> list[str]:
         log: list[Event] = []
-        record = history.load("07-21")
+        record = replay.load("07-21")
         cloud = SimulatedCloud(record.market, settings=settings, behaviour=Behaviour(), seed=seed, emit=log.append)
         cloud.run()
         return [event.line() for event in log]
@@ -53,8 +53,8 @@ def test_same_seed_same_bytes(settings: Settings) -> None:
 def test_same_seed_same_bytes_in_a_process_that_hashes_otherwise() -> None:
     """The order of no set or dictionary of strings may reach the log."""
     code = (
-        "from fleet.drills import synthetic\nfrom fleet.drills.drill import Drill\n"
-        "from fleet.drills.policies import COMPARED, POLICIES\n"
+        "from fleet.sim import synthetic\nfrom fleet.sim.drills.drill import Drill\n"
+        "from fleet.sim.policies.catalogue import COMPARED, POLICIES\n"
         "for name in COMPARED:\n"
         "    market = synthetic.market(synthetic.region('us-east-2'), 1, days=3)\n"
         "    POLICIES[name].live(Drill(market, emit=lambda event: print(event.line())))\n"

@@ -10,13 +10,13 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from fleet import names
-from fleet.drills.behaviour import Behaviour, Scores
-from fleet.drills.clock import utc
-from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.market import Market
-from fleet.embedded.deployed import Deployed
-from fleet.events import Event
+from fleet.core import names
+from fleet.eventlog.events import Event
+from fleet.localaws.deployed import Deployed
+from fleet.sim.cloud.behaviour import Behaviour, Scores
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.cloud.virtual_clock import utc
+from fleet.sim.markets.market import Market
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import START, exact, market

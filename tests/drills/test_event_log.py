@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet import events
-from fleet.drills import drill, history, synthetic
-from fleet.drills.drill import Drill, default_settings
-from fleet.drills.market import Market
-from fleet.drills.policies import COMPARED, POLICIES, without_valve
-from fleet.events import Event
-from fleet.settings import Capacity
+from fleet.config.settings import Capacity
+from fleet.eventlog import events
+from fleet.eventlog.events import Event
+from fleet.sim.drills import drill, replay
+from fleet.sim.drills.drill import Drill, default_settings
+from fleet.sim.markets import synthetic
+from fleet.sim.markets.market import Market
+from fleet.sim.policies.catalogue import COMPARED, POLICIES, without_valve
 
 
 def strangers_sums(path: Path) -> tuple[float, float]:
@@ -35,7 +36,7 @@ def strangers_sums(path: Path) -> tuple[float, float]:
 
 THREE = Capacity(min=3, max=6, on_demand_base=1)
 SCENES: dict[str, tuple[object, Capacity]] = {
-    "a history": (history.load("07-21"), Capacity()),
+    "a history": (replay.load("07-21"), Capacity()),
     "20 days of a region": (synthetic.market(synthetic.region("us-east-2"), 3, days=20), Capacity()),
     "a fleet of three": (synthetic.market(synthetic.region("us-east-1"), 4, days=10, supply=2), THREE),
 }
@@ -45,7 +46,7 @@ SCENES: dict[str, tuple[object, Capacity]] = {
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_strangers_ten_lines_come_to_the_same_minutes_and_dollars(scene: str, name: str, tmp_path: Path) -> None:
     market, capacity = SCENES[scene]
-    assert isinstance(market, Market | history.History)
+    assert isinstance(market, Market | replay.History)
     settings = without_valve(default_settings().__class__(**{**vars(default_settings()), "capacity": capacity}))
     log: list[Event] = []
     measure = drill.run(Drill(market, settings, emit=log.append), POLICIES[name]).measure
@@ -70,7 +71,7 @@ def test_the_page_has_every_kind_with_its_fields_row_by_row() -> None:
 
 def test_a_log_that_was_written_is_read_back_the_same(tmp_path: Path) -> None:
     log: list[Event] = []
-    drill.run(Drill(history.load("07-27"), emit=log.append), POLICIES["alarm"])
+    drill.run(Drill(replay.load("07-27"), emit=log.append), POLICIES["alarm"])
     path = tmp_path / "events.jsonl"
     with path.open("w") as file:
         events.write(log, file)
@@ -82,8 +83,8 @@ def test_a_log_that_was_written_is_read_back_the_same(tmp_path: Path) -> None:
 def test_every_kind_and_field_of_a_log_is_documented() -> None:
     text = Path(__file__).parents[2].joinpath("docs/event-log.md").read_text()
     log: list[Event] = []
-    for name in history.names():
-        drill.run(Drill(history.load(name), emit=log.append), POLICIES["alarm"])
+    for name in replay.names():
+        drill.run(Drill(replay.load(name), emit=log.append), POLICIES["alarm"])
     written = {(event.kind, key) for event in log for key in event.fields} | set(told_by_the_demo())
     assert ("deploy", "lever") in written
     for kind, key in written:

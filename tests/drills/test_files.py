@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
-from fleet.drills import drill, files, history, synthetic
-from fleet.drills.drill import Drill
-from fleet.drills.market import PLENTY
-from fleet.drills.policies import Watchdog
-from fleet.errors import UserError
-from fleet.events import Event
+from fleet.core.errors import UserError
+from fleet.eventlog.events import Event
+from fleet.sim.drills import drill, replay
+from fleet.sim.drills.drill import Drill
+from fleet.sim.markets import files, synthetic
+from fleet.sim.markets.market import PLENTY
+from fleet.sim.policies.catalogue import Watchdog
 
 HAND_WRITTEN = """\
 # two pools; the first is taken on the first night
@@ -179,11 +180,11 @@ ODD_HISTORIES = {
 @pytest.mark.parametrize("case", ODD_HISTORIES)
 def test_odd_history_is_one_message_with_its_place(case: str, tmp_path: Path) -> None:
     change, place = ODD_HISTORIES[case]
-    known = json.loads((history.FOLDER / f"{history.names()[0]}.json").read_text())
+    known = json.loads((replay.FOLDER / f"{replay.names()[0]}.json").read_text())
     raw = {**known, **change} if change else {key: value for key, value in known.items() if key != "fleet"}
     path = write(tmp_path, "h.json", json.dumps(raw))
     with pytest.raises(UserError) as raised:
-        history.load(path)
+        replay.load(path)
     assert place in str(raised.value)
     assert str(path) in str(raised.value)
 
@@ -198,12 +199,12 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
             yield from leaves(item, (*path, key))
 
 
-@pytest.mark.parametrize("name", history.names())
+@pytest.mark.parametrize("name", replay.names())
 @pytest.mark.parametrize("bad", [..., "odd", -5, None, [], {}, 1.5, 10**12, "2126-07-21T00:00:00Z"], ids=repr)
 def test_a_history_with_any_one_place_damaged_is_refused_in_a_sentence_or_read_whole(
     bad: Any, name: str, tmp_path: Path
 ) -> None:
-    raw = json.loads((history.FOLDER / f"{name}.json").read_text())
+    raw = json.loads((replay.FOLDER / f"{name}.json").read_text())
     path, refusals = tmp_path / "h.json", list[str]()
     for leaf in leaves(raw):
         damaged = copy.deepcopy(raw)
@@ -214,7 +215,7 @@ def test_a_history_with_any_one_place_damaged_is_refused_in_a_sentence_or_read_w
             place[leaf[-1]] = bad
         path.write_text(json.dumps(damaged))
         try:
-            read = history.load(path)
+            read = replay.load(path)
         except UserError as error:
             refusals.append(str(error))
         else:

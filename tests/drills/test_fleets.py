@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.drills.drill import default_settings
-from fleet.drills.droughts import Droughts
-from fleet.drills.experiment import Job
-from fleet.drills.policies import without_valve
-from fleet.drills.scene import Scene
-from fleet.events import Event
-from fleet.measure import Measure
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.eventlog.events import Event
+from fleet.eventlog.measure import Measure
+from fleet.sim.drills.drill import default_settings
+from fleet.sim.drills.droughts import Droughts
+from fleet.sim.drills.scene import Scene
+from fleet.sim.experiments.experiment import Job
+from fleet.sim.policies.catalogue import without_valve
 
 AT = datetime(2026, 7, 22, tzinfo=UTC)
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet.drills.behaviour import Boots, Events
-from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.market import Step
-from fleet.drills.world import Fault
-from fleet.settings import Capacity, Settings
+from fleet.config.settings import Capacity, Settings
+from fleet.sim.cloud.behaviour import Boots, Events
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.cloud.simulation import Fault
+from fleet.sim.markets.market import Step
 from lambdas.watchdog.cloud import BusyError, DeniedError, GoneError, RefreshActiveError, ThrottledError
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, build, dark_seconds, exact, market, told, with_steps

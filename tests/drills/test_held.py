@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fleet.drills.behaviour import Behaviour
-from fleet.drills.cloud import SimulatedCloud
-from fleet.events import Event
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from lambdas.watchdog.cloud import GoneError
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, build, dark_seconds, exact, market, told

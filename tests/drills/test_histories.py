@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from fleet import names
-from fleet.drills import drill, history
-from fleet.drills.behaviour import Behaviour
-from fleet.drills.drill import Drill
-from fleet.drills.policies import DynamicFallback, SpotOnly, Watchdog
-from fleet.events import Event
-from fleet.settings import Drain
+from fleet.config.settings import Drain
+from fleet.core import names
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour
+from fleet.sim.drills import drill
+from fleet.sim.drills import replay as history
+from fleet.sim.drills.drill import Drill
+from fleet.sim.policies.catalogue import DynamicFallback, SpotOnly, Watchdog
 
 GOOD_TO_SECONDS = 2
 

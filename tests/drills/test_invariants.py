@@ -7,14 +7,14 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as tries
 from hypothesis import strategies as st
 
-from fleet.drills import drill
-from fleet.drills.behaviour import Behaviour, Boots, Events
-from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.drill import Drill
-from fleet.drills.market import PLENTY, Market, Step, merged, pool, with_notice
-from fleet.drills.policies import COMPARED, POLICIES
-from fleet.events import Event
-from fleet.settings import Capacity
+from fleet.config.settings import Capacity
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour, Boots, Events
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.drills import drill
+from fleet.sim.drills.drill import Drill
+from fleet.sim.markets.market import PLENTY, Market, Step, merged, pool, with_notice
+from fleet.sim.policies.catalogue import COMPARED, POLICIES
 from tests.drills.by_hand import HOUR, START, with_steps
 
 pytestmark = pytest.mark.slow

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.drills import pictures
-from fleet.drills.pictures import PICTURES
+from fleet.sim.experiments import pictures
+from fleet.sim.experiments.pictures import PICTURES
 
 pytestmark = pytest.mark.slow
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet.drills.recording import Recording
-from fleet.receipts import Happening
+from fleet.eventlog.receipts import Happening
+from fleet.sim.cloud.recording import Recording
 from tests.drills import lives
 
 pytestmark = pytest.mark.slow

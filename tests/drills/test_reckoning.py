@@ -5,11 +5,12 @@ from itertools import accumulate, chain, repeat
 
 import pytest
 
-from fleet.drills import drill, synthetic
-from fleet.drills.behaviour import Boots
-from fleet.drills.drill import Drill
-from fleet.drills.market import Market
-from fleet.drills.policies import DynamicFallback
+from fleet.sim.cloud.behaviour import Boots
+from fleet.sim.drills import drill
+from fleet.sim.drills.drill import Drill
+from fleet.sim.markets import synthetic
+from fleet.sim.markets.market import Market
+from fleet.sim.policies.catalogue import DynamicFallback
 from tests.drills.by_hand import exact
 
 BOOT, HEARD, REBALANCING, ONCE_GONE = 390.0, 5.0, 15.0, 122.0

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet import report, story, timeline
-from fleet.drills import history
-from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.pictures import FOLDER
-from fleet.events import Event
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.eventlog import html_report, spans, timeline
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.drills import replay
+from fleet.sim.experiments.pictures import FOLDER
 
 pytestmark = pytest.mark.slow
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def log(settings: Settings) -> list[Event]:
     """The four reclaims of July without a watchdog, with one mail and one decision put in."""
-    record = history.load("07-21")
+    record = replay.load("07-21")
     events: list[Event] = []
     cloud = SimulatedCloud(
         record.market, settings=settings, behaviour=record.behaviour, emit=events.append, serving="spot"
@@ -32,13 +32,13 @@ def log(settings: Settings) -> list[Event]:
 
 
 def test_page_is_one_file_that_asks_nothing_of_the_network(log: list[Event], tmp_path: Path) -> None:
-    text = report.render(log, tmp_path, title="four reclaims").read_text()
+    text = html_report.render(log, tmp_path, title="four reclaims").read_text()
     assert "<svg" in text
     assert not re.search(r"""(src|href)=["'](?!data:|#)|@import|<script""", text)
 
 
 def test_page_shows_every_mail_and_decision_with_its_reason_and_escapes_them(log: list[Event], tmp_path: Path) -> None:
-    text = report.render(log, tmp_path, title="four reclaims").read_text()
+    text = html_report.render(log, tmp_path, title="four reclaims").read_text()
     assert "a &lt;mail&gt; subject" in text
     assert "its body" in text
     assert "a reason to skip" in text
@@ -53,7 +53,7 @@ def test_quiet_decisions_in_a_row_are_one_line_only_where_their_reasons_are_the_
         decided(minute, reason)
         for minute, reason in enumerate(["all is well", "all is well", "score 2", "all is well"])
     ]
-    text = report.render(
+    text = html_report.render(
         [Event(rest[0].at, "start", {"name": "x", "desired": 1}), *rest], tmp_path, title="x"
     ).read_text()
     assert text.count("score 2") == 1
@@ -65,10 +65,12 @@ def test_a_long_table_is_closed_and_ends_with_a_word_on_what_is_left_out(tmp_pat
     start = datetime(2026, 7, 28, tzinfo=UTC)
     skipped = {"signal": {"wake": "scan"}, "action": "skipped", "outcome": "done"}
     log = [Event(start + timedelta(minutes=n), "decision", {**skipped, "reason": f"reason {n}."}) for n in range(250)]
-    text = report.render([Event(start, "start", {"name": "x", "desired": 1}), *log], tmp_path, title="x").read_text()
+    text = html_report.render(
+        [Event(start, "start", {"name": "x", "desired": 1}), *log], tmp_path, title="x"
+    ).read_text()
     page = text[text.index("<details") :]
     assert page.startswith("<details>")
-    assert page.count("<td>reason ") == report.ROWS_AT_MOST
+    assert page.count("<td>reason ") == html_report.ROWS_AT_MOST
     assert "50 more lines: all of them are in the event log beside this page" in page
 
 
@@ -79,18 +81,18 @@ def test_a_clock_that_was_set_is_no_mark_on_a_picture(tmp_path: Path) -> None:
 
 
 def test_same_log_draws_the_same_bytes(log: list[Event], tmp_path: Path) -> None:
-    pages = [report.render(log, tmp_path / name, title="four reclaims").read_bytes() for name in ("one", "two")]
+    pages = [html_report.render(log, tmp_path / name, title="four reclaims").read_bytes() for name in ("one", "two")]
     assert pages[0] == pages[1]
 
 
 def test_picture_of_one_log_stands_beside_the_page(log: list[Event], tmp_path: Path) -> None:
-    report.render(log, tmp_path, title="four reclaims")
+    html_report.render(log, tmp_path, title="four reclaims")
     assert (tmp_path / "timeline.svg").stat().st_size > 0
     assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_story_finds_the_degraded_spells(log: list[Event]) -> None:
-    minutes = [round((span.end - span.start) / 60, 1) for span in story.read(log).degraded()]
+    minutes = [round((span.end - span.start) / 60, 1) for span in spans.read(log).degraded()]
     assert minutes == [5.5, 214.0, 7.2, 111.6]
 
 
@@ -99,7 +101,7 @@ def at(minute: float, kind: str, **fields: object) -> Event:
 
 
 def drawn(events: list[Event], folder: Path) -> str:
-    return timeline.save(story.read(events), folder / "x.svg", title="x").read_text()
+    return timeline.save(spans.read(events), folder / "x.svg", title="x").read_text()
 
 
 def test_the_night_of_28_july_says_why_the_alarm_is_late_that_nobody_was_mailed_and_that_both_pools_refused() -> None:

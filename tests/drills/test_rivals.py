@@ -11,18 +11,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleet.drills import bounds, experiment, levels, matrix, ratios, standing, synthetic
-from fleet.drills.behaviour import Behaviour, Boots
-from fleet.drills.drill import Drill, Result
-from fleet.drills.droughts import Droughts
-from fleet.drills.experiment import Job, Row
-from fleet.drills.market import Market, Step
-from fleet.drills.policies import DynamicFallback
-from fleet.drills.scene import Scene
-from fleet.drills.timer import FixedTimer
-from fleet.events import Event
-from fleet.measure import Measure
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.eventlog.events import Event
+from fleet.eventlog.measure import Measure
+from fleet.sim.cloud.behaviour import Behaviour, Boots
+from fleet.sim.drills.drill import Drill, Result
+from fleet.sim.drills.droughts import Droughts
+from fleet.sim.drills.scene import Scene
+from fleet.sim.experiments import benchmark_matrix, bounds, experiment, ratios, threshold_sweep
+from fleet.sim.experiments.experiment import Job, Row
+from fleet.sim.markets import levels, synthetic
+from fleet.sim.markets.market import Market, Step
+from fleet.sim.policies.catalogue import DynamicFallback
+from fleet.sim.policies.timer import FixedTimer
 from tests.drills.by_hand import BOOT_SECONDS, START, exact, market, with_steps
 
 
@@ -125,13 +126,16 @@ def test_a_front_is_straight_between_its_points_and_tells_nothing_outside_them()
 
 def case_of(*, minutes: float, usd: float) -> ratios.Compared:
     """A bridge policy at this point, three seeds alike, beside timers that span $110 to $200 and two dearer rivals."""
-    points = dict.fromkeys(matrix.TIMERS, (99.0, 199.0))
+    points = dict.fromkeys(benchmark_matrix.TIMERS, (99.0, 199.0))
     points |= {"timer-0": (48, 110.0), "timer-10": (30, 200.0), "timer-30": (60, 115.0)}
     points |= {"alarm": (100, 100.0), "fallback": (60, 100.0), "bridge": (minutes, usd)}
     return ratios.Compared(
         {
             "us-east-1": {
-                policy: [matrix.Outcome(matrix.Task("fitted", "us-east-1", policy, seed, 1), *at) for seed in range(3)]
+                policy: [
+                    benchmark_matrix.Outcome(benchmark_matrix.Task("fitted", "us-east-1", policy, seed, 1), *at)
+                    for seed in range(3)
+                ]
                 for policy, at in points.items()
             }
         }
@@ -156,9 +160,9 @@ def test_a_policy_is_held_against_the_timers_at_its_own_cost_and_fails_where_the
 
 
 def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it() -> None:
-    def lived(policy: str, factor: float, *shares: float) -> list[matrix.Outcome]:
-        task = matrix.Task("fitted", "r", policy, 0, 1)
-        return [matrix.Outcome(task, factor * share, 1) for share in shares]
+    def lived(policy: str, factor: float, *shares: float) -> list[benchmark_matrix.Outcome]:
+        task = benchmark_matrix.Task("fitted", "r", policy, 0, 1)
+        return [benchmark_matrix.Outcome(task, factor * share, 1) for share in shares]
 
     alike = ratios.Compared({"r": {"one": lived("one", 3, 10, 50, 90), "other": lived("other", 6, 10, 50, 90)}})
     assert alike.ratio("one", "other", ratios.minutes, "r") == experiment.Mean(0.5, 0)
@@ -167,9 +171,9 @@ def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it()
 
 
 def test_every_case_of_the_matrix_has_its_markets() -> None:
-    for case in matrix.CASES:
-        for place in matrix.places(case):
-            job = matrix.Task(case, place, "bridge", 201, 2).job()
+    for case in benchmark_matrix.CASES:
+        for place in benchmark_matrix.places(case):
+            job = benchmark_matrix.Task(case, place, "bridge", 201, 2).job()
             assert list(itertools.islice(job.drill().market.steps(), 3)), (case, place)
 
 
@@ -204,15 +208,15 @@ def test_the_fallback_replaces_a_box_beside_the_group_whose_boot_fails(boots: Bo
 def test_drills_of_an_earlier_run_are_not_drilled_again_even_if_it_was_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bounds, "CHECKED", matrix.Task("fitted", "us-east-2", "timer-0", 201, 0.2))
+    monkeypatch.setattr(bounds, "CHECKED", benchmark_matrix.Task("fitted", "us-east-2", "timer-0", 201, 0.2))
     arguments = ["--seeds", "1", "--days", "0.2", "--workers", "1", "--case", "fitted", "--out", str(tmp_path)]
     first = CliRunner().invoke(bounds.main, [*arguments, "--policy", "fallback", "--policy", "timer-0"])
     assert first.exit_code == 0, first.output
     path = tmp_path / "outcomes.jsonl"
-    known = matrix.remembered(path)
+    known = benchmark_matrix.remembered(path)
     assert {task.policy for task in known} == {"fallback", "timer-0"}
     path.write_text(path.read_text()[:-20])
-    cut = matrix.remembered(path)
+    cut = benchmark_matrix.remembered(path)
     assert len(cut) == len(known) - 1
     asked: list[experiment.Job] = []
     monkeypatch.setattr(bounds, "run", lambda jobs, **_: asked.extend(jobs) or iter(()))
@@ -221,9 +225,11 @@ def test_drills_of_an_earlier_run_are_not_drilled_again_even_if_it_was_cut_off(
 
 
 def test_page_of_thresholds_is_of_the_policy_and_the_defaults_of_now() -> None:
-    job = Job(Scene(region=standing.REGION, days=standing.DAYS), "alarm", 0, standing.defaults("alarm"))
-    page = (standing.DOCS / "thresholds.md").read_text()
-    assert standing.first_market(job.run()) in page, "run `make thresholds`, then read the page again"
+    job = Job(
+        Scene(region=threshold_sweep.REGION, days=threshold_sweep.DAYS), "alarm", 0, threshold_sweep.defaults("alarm")
+    )
+    page = (threshold_sweep.DOCS / "thresholds.md").read_text()
+    assert threshold_sweep.first_market(job.run()) in page, "run `make thresholds`, then read the page again"
 
 
 def test_page_of_the_bridge_policy_is_of_the_policy_and_the_simulated_cloud_of_now() -> None:
@@ -231,7 +237,7 @@ def test_page_of_the_bridge_policy_is_of_the_policy_and_the_simulated_cloud_of_n
 
 
 def test_a_threshold_that_makes_no_difference_is_not_said_to_lie_on_the_front() -> None:
-    lines = (standing.DOCS / "thresholds.md").read_text().splitlines()
+    lines = (threshold_sweep.DOCS / "thresholds.md").read_text().splitlines()
     rows = [line.split("|") for line in lines if line.startswith("| `")]
     rows = [row for row in rows if len(row) == 8]
     assert len(rows) > 5
@@ -248,7 +254,7 @@ def test_two_rows_are_indistinguishable_where_both_intervals_hold_zero() -> None
         return Row(name, tuple(Result("m", 0, Measure(degraded_seconds=m, usd={"spot": m})) for m in minutes))
 
     base = row("the defaults", 100, 100)
-    assert standing.indistinguishable(row("noise", 99, 101), base)
-    assert not standing.indistinguishable(row("better", 80, 81), base)
-    assert not standing.indistinguishable(base, base)
-    assert standing.distinct_front([base, row("noise", 90, 109)]) == [base]
+    assert threshold_sweep.indistinguishable(row("noise", 99, 101), base)
+    assert not threshold_sweep.indistinguishable(row("better", 80, 81), base)
+    assert not threshold_sweep.indistinguishable(base, base)
+    assert threshold_sweep.distinct_front([base, row("noise", 90, 109)]) == [base]

@@ -4,11 +4,12 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from fleet.drills import drill, levels, synthetic
-from fleet.drills.behaviour import Behaviour
-from fleet.drills.drill import Drill, default_settings
-from fleet.drills.policies import POLICIES, without_valve
-from fleet.events import Event
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour
+from fleet.sim.drills import drill
+from fleet.sim.drills.drill import Drill, default_settings
+from fleet.sim.markets import levels, synthetic
+from fleet.sim.policies.catalogue import POLICIES, without_valve
 
 pytestmark = pytest.mark.slow
 

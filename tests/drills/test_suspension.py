@@ -2,10 +2,10 @@
 
 from itertools import pairwise
 
-from fleet.drills.behaviour import Scores
-from fleet.drills.market import PLENTY, Step
-from fleet.events import Event
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Scores
+from fleet.sim.markets.market import PLENTY, Step
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import HOUR, START, build, exact, market, told, with_steps
 

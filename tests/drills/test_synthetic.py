@@ -2,8 +2,8 @@
 
 import pytest
 
-from fleet.drills import synthetic
-from fleet.drills.market import PLENTY, with_notice
+from fleet.sim.markets import synthetic
+from fleet.sim.markets.market import PLENTY, with_notice
 
 DAYS = 1000  # long enough that luck is not what a bound measures
 SEED = 4711  # none that the fit has seen

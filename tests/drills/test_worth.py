@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet import prices
-from fleet.cli import main
-from fleet.drills.callers import worth
-from fleet.drills.callers.live import ASSUMED
-from fleet.drills.callers.traffic import Traffic
-from fleet.drills.callers.worth import Curve, Option
-from fleet.settings import Settings
+from fleet.cli.fleetctl import main
+from fleet.config import prices
+from fleet.config.settings import Settings
+from fleet.sim.callers import worth
+from fleet.sim.callers.listener import ASSUMED
+from fleet.sim.callers.traffic import Traffic
+from fleet.sim.callers.worth import Curve, Option
 
 SHEET = Path(__file__).with_name("worth.csv")
 ROUND = Traffic(shape="flat", spread=0)

@@ -15,8 +15,10 @@ from typing import Any
 
 import click
 
-from fleet import embedded, names, validation
-from fleet.embedded.deployed import Deployed
+from fleet import localaws
+from fleet.config import validation
+from fleet.core import names
+from fleet.localaws.deployed import Deployed
 from tests.e2e import walk
 from tests.synth import ROOT
 
@@ -31,7 +33,7 @@ def lines() -> list[str]:
     return str(block).splitlines()
 
 
-def kept(aws: embedded.Aws, checkout: Path) -> dict[str, Any]:
+def kept(aws: localaws.Aws, checkout: Path) -> dict[str, Any]:
     """What a change of settings must not touch."""
     fleet = Deployed(aws, validation.load(checkout / "cdk.json"))
     return {

@@ -13,10 +13,12 @@ from typing import Any
 
 import pytest
 
-from fleet import embedded, names, validation
-from fleet.cdk_cli import Cdk, CdkError, with_settings
-from fleet.embedded import inventory
-from fleet.embedded.deployed import Deployed
+from fleet import localaws
+from fleet.config import validation
+from fleet.core import names
+from fleet.core.cdk_cli import Cdk, CdkError, with_settings
+from fleet.localaws import inventory
+from fleet.localaws.deployed import Deployed
 from fleet.ops.review import MARKER
 from tests.e2e import walk
 from tests.e2e.walk import Typed
@@ -40,7 +42,7 @@ class World:
     assembly: Path
     other_user_data: Path
 
-    def on(self, aws: embedded.Aws) -> "World":
+    def on(self, aws: localaws.Aws) -> "World":
         """The same on a copy of the account."""
         return replace(self, fleet=self.fleet.on(aws), cdk=Cdk(aws.environment(), self.cdk.log))
 

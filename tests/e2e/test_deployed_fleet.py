@@ -1,7 +1,7 @@
 """The deployed fleet on the embedded AWS: what the templates became, and the alarm's way to the function."""
 
-from fleet import names
-from fleet.embedded.deployed import Deployed
+from fleet.core import names
+from fleet.localaws.deployed import Deployed
 from tests.embedded_fleet import lose_the_last_box_in_a_drought
 
 

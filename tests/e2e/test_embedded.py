@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from fleet import embedded
+from fleet import localaws
 from tests.e2e import small_stack
 from tests.e2e.small_stack import ALARM, FUNCTION, GROUP, PARAMETER, template
 
@@ -16,36 +16,36 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[embedded.Aws]:
-    with embedded.server(tmp_path_factory.mktemp("empty")) as running:
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[localaws.Aws]:
+    with localaws.server(tmp_path_factory.mktemp("empty")) as running:
         running.client("ssm").put_parameter(Name=PARAMETER, Value="0", Type="String")
         yield running
 
 
 @pytest.fixture
-def aws(empty: embedded.Aws, tmp_path: Path) -> Iterator[embedded.Aws]:
+def aws(empty: localaws.Aws, tmp_path: Path) -> Iterator[localaws.Aws]:
     with empty.fork(tmp_path) as copy:
         yield copy
 
 
-def deploy(aws: embedded.Aws, body: dict[str, Any], verb: str = "create", **more: Any) -> dict[str, Any]:
+def deploy(aws: localaws.Aws, body: dict[str, Any], verb: str = "create", **more: Any) -> dict[str, Any]:
     call = getattr(aws.client("cloudformation"), f"{verb}_stack")
     call(StackName="small", TemplateBody=json.dumps(body), Capabilities=["CAPABILITY_IAM"], **more)
     found: dict[str, Any] = aws.client("cloudformation").describe_stacks(StackName="small")["Stacks"][0]
     return found
 
 
-def group(aws: embedded.Aws) -> dict[str, Any]:
+def group(aws: localaws.Aws) -> dict[str, Any]:
     answer = aws.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=[GROUP])
     found: dict[str, Any] = answer["AutoScalingGroups"][0]
     return found
 
 
-def percentage(aws: embedded.Aws) -> int:
+def percentage(aws: localaws.Aws) -> int:
     return int(group(aws)["MixedInstancesPolicy"]["InstancesDistribution"]["OnDemandPercentageAboveBaseCapacity"])
 
 
-def move_lever(aws: embedded.Aws, value: str) -> None:
+def move_lever(aws: localaws.Aws, value: str) -> None:
     aws.client("ssm").put_parameter(Name=PARAMETER, Value=value, Type="String", Overwrite=True)
     policy = group(aws)["MixedInstancesPolicy"]
     aws.client("autoscaling").update_auto_scaling_group(
@@ -59,7 +59,7 @@ def move_lever(aws: embedded.Aws, value: str) -> None:
     )
 
 
-def purchases(aws: embedded.Aws) -> list[str]:
+def purchases(aws: localaws.Aws) -> list[str]:
     ids = [box["InstanceId"] for box in group(aws)["Instances"]]
     if not ids:
         return []
@@ -67,7 +67,7 @@ def purchases(aws: embedded.Aws) -> list[str]:
     return [each.get("InstanceLifecycle", "on-demand") for found in reservations for each in found["Instances"]]
 
 
-def test_template_reaches_the_group_whole(aws: embedded.Aws) -> None:
+def test_template_reaches_the_group_whole(aws: localaws.Aws) -> None:
     assert deploy(aws, template())["StackStatus"] == "CREATE_COMPLETE"
     found = group(aws)
     assert found["CapacityRebalance"] is True
@@ -80,7 +80,7 @@ def test_template_reaches_the_group_whole(aws: embedded.Aws) -> None:
     assert purchases(aws) == ["spot"]
 
 
-def test_changed_user_data_makes_version_two_and_pins_the_same_group_to_it(aws: embedded.Aws) -> None:
+def test_changed_user_data_makes_version_two_and_pins_the_same_group_to_it(aws: localaws.Aws) -> None:
     deploy(aws, template())
     before = group(aws)
     assert deploy(aws, template(user_data="IyEvYmluL2Jhc2gK"), "update")["StackStatus"] == "UPDATE_COMPLETE"
@@ -89,7 +89,7 @@ def test_changed_user_data_makes_version_two_and_pins_the_same_group_to_it(aws: 
     assert group(aws)["AutoScalingGroupARN"] == before["AutoScalingGroupARN"]
 
 
-def test_next_deploy_carries_a_moved_lever_and_a_new_tag_rewrites_a_literal(aws: embedded.Aws) -> None:
+def test_next_deploy_carries_a_moved_lever_and_a_new_tag_rewrites_a_literal(aws: localaws.Aws) -> None:
     deploy(aws, template(lever=0))
     move_lever(aws, "100")
     with pytest.raises(ClientError, match="No updates are to be performed"):
@@ -101,7 +101,7 @@ def test_next_deploy_carries_a_moved_lever_and_a_new_tag_rewrites_a_literal(aws:
     assert percentage(aws) == 100
 
 
-def test_change_set_shows_a_lever_that_moved(aws: embedded.Aws) -> None:
+def test_change_set_shows_a_lever_that_moved(aws: localaws.Aws) -> None:
     deploy(aws, template())
     cloudformation = aws.client("cloudformation")
     previous = [{"ParameterKey": "Lever", "UsePreviousValue": True}]  # as the CDK CLI says it of what nobody changed
@@ -120,7 +120,7 @@ def test_change_set_shows_a_lever_that_moved(aws: embedded.Aws) -> None:
     assert [change["ResourceChange"]["LogicalResourceId"] for change in moved["Changes"]] == ["Group"]
 
 
-def test_alarm_runs_the_deployed_function_with_its_roles_key(aws: embedded.Aws) -> None:
+def test_alarm_runs_the_deployed_function_with_its_roles_key(aws: localaws.Aws) -> None:
     deploy(aws, template())
     aws.client("cloudwatch").set_alarm_state(AlarmName=ALARM, StateValue="ALARM", StateReason="nobody answers")
     aws.control("settle")
@@ -132,20 +132,20 @@ def test_alarm_runs_the_deployed_function_with_its_roles_key(aws: embedded.Aws) 
     assert calls == [("ssm", "GetParameter")]
 
 
-def test_rule_without_permission_to_invoke_wakes_nobody(aws: embedded.Aws) -> None:
+def test_rule_without_permission_to_invoke_wakes_nobody(aws: localaws.Aws) -> None:
     deploy(aws, template(alarm_lambda=False))
     aws.client("cloudwatch").set_alarm_state(AlarmName=ALARM, StateValue="ALARM", StateReason="nobody answers")
     aws.control("settle")
     assert [run["event"].get("RequestType") for run in aws.invocations()] == ["Create"]
 
 
-def test_failed_custom_resource_fails_the_stack_with_its_reason(aws: embedded.Aws) -> None:
+def test_failed_custom_resource_fails_the_stack_with_its_reason(aws: localaws.Aws) -> None:
     assert deploy(aws, template(refuse=True))["StackStatus"] == "ROLLBACK_COMPLETE"
     events = aws.client("cloudformation").describe_stack_events(StackName="small")["StackEvents"]
     assert any("asked to refuse" in event.get("ResourceStatusReason", "") for event in events)
 
 
-def test_destroy_leaves_nothing(aws: embedded.Aws) -> None:
+def test_destroy_leaves_nothing(aws: localaws.Aws) -> None:
     deploy(aws, template())
     aws.client("cloudformation").delete_stack(StackName="small")
     assert aws.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
@@ -154,7 +154,7 @@ def test_destroy_leaves_nothing(aws: embedded.Aws) -> None:
     assert [run["event"]["RequestType"] for run in aws.invocations()] == ["Create", "Delete"]
 
 
-def test_closed_market_leaves_the_group_empty_until_a_flip_buys_on_demand(aws: embedded.Aws) -> None:
+def test_closed_market_leaves_the_group_empty_until_a_flip_buys_on_demand(aws: localaws.Aws) -> None:
     deploy(aws, template())
     aws.control("market", spot=False)
     aws.client("ec2").terminate_instances(InstanceIds=[group(aws)["Instances"][0]["InstanceId"]])
@@ -165,7 +165,7 @@ def test_closed_market_leaves_the_group_empty_until_a_flip_buys_on_demand(aws: e
     assert purchases(aws) == ["on-demand"]
 
 
-def test_held_box_enters_service_when_its_hook_is_completed(aws: embedded.Aws) -> None:
+def test_held_box_enters_service_when_its_hook_is_completed(aws: localaws.Aws) -> None:
     aws.control("hold_launches", on=True)
     deploy(aws, template())
     box = group(aws)["Instances"][0]
@@ -179,7 +179,7 @@ def test_held_box_enters_service_when_its_hook_is_completed(aws: embedded.Aws) -
         autoscaling.complete_lifecycle_action(**hook, LifecycleActionResult="CONTINUE")
 
 
-def test_log_names_the_group_of_an_instance_that_has_left_it(aws: embedded.Aws) -> None:
+def test_log_names_the_group_of_an_instance_that_has_left_it(aws: localaws.Aws) -> None:
     deploy(aws, template())
     scaling, box = aws.client("autoscaling"), group(aws)["Instances"][0]["InstanceId"]
     scaling.terminate_instance_in_auto_scaling_group(InstanceId=box, ShouldDecrementDesiredCapacity=False)
@@ -190,7 +190,7 @@ def test_log_names_the_group_of_an_instance_that_has_left_it(aws: embedded.Aws) 
     assert [line["resources"].get("AutoScalingGroupName") for line in calls] == [GROUP, GROUP, None]
 
 
-def test_refresh_is_one_at_a_time_and_can_be_cancelled(aws: embedded.Aws) -> None:
+def test_refresh_is_one_at_a_time_and_can_be_cancelled(aws: localaws.Aws) -> None:
     deploy(aws, template())
     autoscaling = aws.client("autoscaling")
     started = autoscaling.start_instance_refresh(AutoScalingGroupName=GROUP)["InstanceRefreshId"]
@@ -201,35 +201,35 @@ def test_refresh_is_one_at_a_time_and_can_be_cancelled(aws: embedded.Aws) -> Non
     assert [each["Status"] for each in found] == ["Cancelled"]
 
 
-def test_planned_fault_is_answered_in_the_services_own_words(aws: embedded.Aws) -> None:
+def test_planned_fault_is_answered_in_the_services_own_words(aws: localaws.Aws) -> None:
     aws.control("fault", service="autoscaling", action="DescribeAutoScalingGroups", code="AccessDenied", message="no")
     with pytest.raises(ClientError, match="AccessDenied"):
         aws.client("autoscaling").describe_auto_scaling_groups()
     assert aws.client("autoscaling").describe_auto_scaling_groups()["AutoScalingGroups"] == []
 
 
-def test_a_request_that_ends_in_a_500_fails_the_run(empty: embedded.Aws, tmp_path: Path) -> None:
+def test_a_request_that_ends_in_a_500_fails_the_run(empty: localaws.Aws, tmp_path: Path) -> None:
     run = empty.fork(tmp_path)
     aws = run.__enter__()
     with pytest.raises(ClientError, match="500"):
         aws.client("ssm").describe_sessions(State="Active")
-    with pytest.raises(embedded.EmbeddedError, match="500: ssm:DescribeSessions"):
+    with pytest.raises(localaws.EmbeddedError, match="500: ssm:DescribeSessions"):
         run.__exit__(None, None, None)
 
 
-def test_unknown_resource_type_fails_the_stack_instead_of_vanishing(aws: embedded.Aws) -> None:
+def test_unknown_resource_type_fails_the_stack_instead_of_vanishing(aws: localaws.Aws) -> None:
     body = {"Resources": {"Odd": {"Type": "AWS::Batch::SchedulingPolicy", "Properties": {}}}}
     assert deploy(aws, body)["StackStatus"] == "ROLLBACK_COMPLETE"
 
 
-def test_code_is_the_zips_own(aws: embedded.Aws) -> None:
+def test_code_is_the_zips_own(aws: localaws.Aws) -> None:
     assert "boto3" in small_stack.CODE
     deploy(aws, template())
     answer = aws.client("lambda").invoke(FunctionName=FUNCTION, Payload=b"{}")
     assert json.load(answer["Payload"]) == "0"
 
 
-def test_a_refused_change_set_leaves_no_stack_behind(empty: embedded.Aws, tmp_path: Path) -> None:
+def test_a_refused_change_set_leaves_no_stack_behind(empty: localaws.Aws, tmp_path: Path) -> None:
     """`cdk diff` before a first deploy: the group reads a lever that does not exist yet."""
     body = template()
     body["Parameters"] = {
@@ -245,7 +245,7 @@ def test_a_refused_change_set_leaves_no_stack_behind(empty: embedded.Aws, tmp_pa
         assert "fresh" not in {stack["StackName"] for stack in cloudformation.describe_stacks()["Stacks"]}
 
 
-def test_a_change_sets_name_counts_within_its_stack(empty: embedded.Aws, tmp_path: Path) -> None:
+def test_a_change_sets_name_counts_within_its_stack(empty: localaws.Aws, tmp_path: Path) -> None:
     """The CLI names all of them alike and works on several stacks at once."""
     with empty.fork(tmp_path) as aws:
         cloudformation = aws.client("cloudformation")

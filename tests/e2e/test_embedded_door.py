@@ -13,9 +13,9 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
-from fleet.embedded.deployed import Deployed
-from fleet.embedded.door import TOKEN_HEADER, Keys
-from fleet.ops import cloud
+from fleet.localaws import foreground
+from fleet.localaws.admission import TOKEN_HEADER, Keys
+from fleet.localaws.deployed import Deployed
 from tests.e2e.small_stack import template
 
 pytestmark = pytest.mark.slow
@@ -126,9 +126,9 @@ def test_every_run_has_keys_of_its_own_and_shows_them_to_its_owner_alone(live: D
     assert Keys() != Keys()
     assert live.aws.keys.secret not in repr(live)
     assert stat.S_IMODE(live.aws.log_dir.stat().st_mode) == 0o700
-    cloud.export(tmp_path / "env", live.aws.environment())
+    foreground.export(tmp_path / "env", live.aws.environment())
     assert stat.S_IMODE((tmp_path / "env").stat().st_mode) == 0o600
     assert live.aws.keys.secret in (tmp_path / "env").read_text()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(FileExistsError):
-        cloud.export(tmp_path / "link", {})
+        foreground.export(tmp_path / "link", {})

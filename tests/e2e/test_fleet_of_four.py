@@ -6,10 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet import names
-from fleet.embedded import assembly as cloud_assembly
-from fleet.embedded.deployed import Deployed
-from fleet.validation import check
+from fleet.config.validation import check
+from fleet.core import names
+from fleet.localaws import assembly as cloud_assembly
+from fleet.localaws.deployed import Deployed
 from lambdas.watchdog.state import loads
 from tests.embedded_fleet import act, ago, put_state
 from tests.synth import CDK_JSON, in_process

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from fleet import embedded
-from fleet.embedded.door import Keys
+from fleet import localaws
+from fleet.localaws.admission import Keys
 from tests.synth import CDK_JSON, ROOT
 
 HEADING = "## Try every command without an account"
@@ -80,7 +80,7 @@ def linked(folder: Path) -> Path:
 
 
 @contextmanager
-def cloud(checkout: Path) -> Iterator[embedded.Aws]:
+def cloud(checkout: Path) -> Iterator[localaws.Aws]:
     """The first terminal, from the moment when the second may begin."""
     log, exported = checkout / "cloud.log", checkout / "out" / "cloud" / "env"
     with log.open("w") as said:
@@ -93,7 +93,7 @@ def cloud(checkout: Path) -> Iterator[embedded.Aws]:
             time.sleep(0.2)
         told = dict(re.findall(r"^export (\w+)='(.*)'$", exported.read_text(), re.MULTILINE))
         keys = Keys(told["AWS_ACCESS_KEY_ID"], told["AWS_SECRET_ACCESS_KEY"])
-        aws = embedded.Aws(told["AWS_ENDPOINT_URL"], exported.parent / "aws", keys, told["AWS_REGION"])
+        aws = localaws.Aws(told["AWS_ENDPOINT_URL"], exported.parent / "aws", keys, told["AWS_REGION"])
         yield aws
         aws.check()
     finally:

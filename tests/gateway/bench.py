@@ -19,8 +19,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from fleet import names
-from fleet.ports import free_port
+from fleet.core import names
+from fleet.core.ports import free_port
 from tests.gateway import engine
 
 LITELLM = "litellm[proxy]==1.108.7"

@@ -15,9 +15,9 @@ from typing import Any
 
 import aiohttp
 
-from fleet import names
+from fleet.core import names
 from fleet.demo import callers
-from fleet.embedded.task_host import Service
+from fleet.localaws.task_host import Service
 
 OUT = Path("out/bench/reclaim.json")
 AGAIN_SECONDS = 1.0  # and the time until somebody asks again

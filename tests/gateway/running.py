@@ -11,8 +11,8 @@ import aiohttp
 import uvloop
 from aiohttp import web
 
-from fleet import gateway_settings as settings
-from fleet.ports import free_port
+from fleet.config import gateway_settings as settings
+from fleet.core.ports import free_port
 from gateway import targets
 from gateway.config import Config
 from gateway.memory import MemoryStore

@@ -11,7 +11,7 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
-from fleet.gateway_settings import CallerTier
+from fleet.config.gateway_settings import CallerTier
 from tests.gateway.running import MANY, on_loop, serving
 from tests.gateway.targets import WORDS, Target, answers, breaks, fails
 

@@ -14,7 +14,7 @@ import moto
 import pytest
 from botocore.exceptions import ClientError
 
-from fleet.gateway_settings import CallerTier
+from fleet.config.gateway_settings import CallerTier
 from gateway import __main__ as starting
 from gateway import callers, store
 from gateway.callers import Key

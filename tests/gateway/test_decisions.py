@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from fleet.gateway_settings import Budgets, Gateway
+from fleet.config.gateway_settings import Budgets, Gateway
 from gateway import admission, callers, fallback
 from gateway.admission import Refusal
 from gateway.breaker import PROBE_SECONDS, Breaker

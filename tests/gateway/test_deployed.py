@@ -11,12 +11,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from fleet import names, sequence, validation
-from fleet.embedded import EmbeddedError
-from fleet.embedded import assembly as cloud_assembly
-from fleet.embedded.deployed import Deployed
-from fleet.ops import deployed_stacks, observe, review, status
-from fleet.ops.aws import Aws
+from fleet.account.access import Aws
+from fleet.config import validation
+from fleet.core import names
+from fleet.localaws import EmbeddedError
+from fleet.localaws import assembly as cloud_assembly
+from fleet.localaws.deployed import Deployed
+from fleet.ops import deploy, deployed_stacks, fleet_view, review, status
 from gateway.callers import Key, key_hash
 from gateway.store import DynamoStore
 from tests import permissions
@@ -101,12 +102,12 @@ async def test_gpu_answers_and_while_it_is_gone_the_fallback_does_and_says_what_
 def test_callers_find_it_by_the_stacks_output_and_status_tells_of_its_tasks(standing: Deployed) -> None:
     aws = Aws(standing.aws.region, standing.aws.environment())
     assert standing.output("gateway", names.OUTPUT_ENDPOINT) == f"{standing.gateway()['door']}/v1"
-    found = status.judge(observe.look(standing.settings, aws), standing.settings, datetime.now(UTC))
+    found = status.judge(fleet_view.look(standing.settings, aws), standing.settings, datetime.now(UTC))
     assert found.gateway == "2 of 2 tasks"
     standing.aws.client("cloudwatch").set_alarm_state(
         AlarmName="llm-gateway-spend", StateValue="ALARM", StateReason="a test"
     )
-    found = status.judge(observe.look(standing.settings, aws), standing.settings, datetime.now(UTC))
+    found = status.judge(fleet_view.look(standing.settings, aws), standing.settings, datetime.now(UTC))
     assert "alarm gateway-spend is lit: docs/runbook/gateway-spend.md" in found.problems
 
 
@@ -169,10 +170,10 @@ async def test_taken_out_it_leaves_its_table_and_the_fleets_own_balancer_admits_
     stacks = deployed_stacks.observed(operator, "llm", deployed_stacks.synthesized(assembly))
     told = review.review(stacks).notes
     assert "llm-gateway is not in the settings any more: `make deploy` deletes it first, after asking" in told
-    sequence.end_gateway(operator, bare, ["--require-approval=never"])
+    deploy.end_gateway(operator, bare, ["--require-approval=never"])
     cloud_assembly.deploy(aws, assembly, "llm-group")
-    assert "table llm-gateway" in "".join(sequence.kept(operator, bare))
-    assert observe.gateway_view(operator, "llm").rollout == "not deployed"
+    assert "table llm-gateway" in "".join(deploy.kept(operator, bare))
+    assert fleet_view.gateway_view(operator, "llm").rollout == "not deployed"
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"{ended}/v1/health")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fleet.gateway_settings import CallerTier, Limits
+from fleet.config.gateway_settings import CallerTier, Limits
 from tests.gateway.running import FAST, HELLO, MANY, MODEL, Caller, closed_port, on_loop, serving
 from tests.gateway.targets import Target, answers
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet import names
-from fleet.ports import free_port
+from fleet.core import names
+from fleet.core.ports import free_port
 from gateway.metrics import PLAIN, TIMED, Metrics, prometheus
 from tests.gateway.running import HELLO, on_loop
 from tests.gateway.targets import Target, answers

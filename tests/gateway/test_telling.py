@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fleet import names
+from fleet.core import names
 from gateway.memory import MemoryStore
 from tests.gateway.running import FAST, closed_port, serving
 from tests.gateway.targets import Act, Target, answers, breaks, fails, silent

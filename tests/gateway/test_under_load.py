@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from fleet.gateway_settings import CallerTier
+from fleet.config.gateway_settings import CallerTier
 from gateway.ledger import LEASE_SECONDS, OPEN, State
 from gateway.memory import MemoryStore
 from gateway.record import today

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, given, settings
 
-from fleet.terminal import say
+from fleet.core.terminal import say
 from tests.hostile.surfaces import SURFACES, attack
 
 EXAMPLES = 100_000

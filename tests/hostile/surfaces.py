@@ -17,17 +17,21 @@ from typing import Any
 from click.testing import CliRunner
 from hypothesis import strategies as st
 
-from fleet import ask_document, publish, report, story, validation
-from fleet.cli import main
-from fleet.drills import files as markets
-from fleet.drills import history as receipts
-from fleet.embedded import door
-from fleet.errors import UserError
-from fleet.ops import ask, deployed_stacks, history, lane, receipt, render, review, status
-from fleet.ops.errors import OperatorError
-from fleet.ops.observe import Decided, Told, View, _decided
-from fleet.outsiders import printable
-from fleet.terminal import Terminal
+from fleet.account.aws_errors import OperatorError
+from fleet.cli import tables
+from fleet.cli.fleetctl import main
+from fleet.config import validation
+from fleet.core import ask_document
+from fleet.core.errors import UserError
+from fleet.core.terminal import Terminal
+from fleet.core.untrusted import printable
+from fleet.eventlog import html_report, spans
+from fleet.localaws import admission
+from fleet.modelstore import upload
+from fleet.ops import ask, deployed_stacks, lane, live_history, receipt, review, status
+from fleet.ops.fleet_view import Decided, Told, View, _decided
+from fleet.sim.drills import replay as receipts
+from fleet.sim.markets import files as markets
 from lambdas.watchdog import aws as watchdog_aws
 from lambdas.watchdog import cloud
 from lambdas.watchdog.handler import run
@@ -44,7 +48,7 @@ SINCE = NOW - timedelta(hours=1, minutes=50)  # a longer log is drawn in more pi
 FLEET: dict[str, Any] = json.loads(CDK_JSON.read_text())["context"]["fleet"]
 CHECKED = validation.check(FLEET)
 HISTORIES = [json.loads(path.read_text()) for path in sorted(receipts.FOLDER.glob("*.json"))]
-MARKET = (ROOT / "fleet/drills/markets/drought.market").read_text()
+MARKET = (ROOT / "fleet/sim/traces/drought.market").read_text()
 MODELFILE = 'FROM ./model.gguf\nPARAMETER num_ctx 4096\nTEMPLATE """{{ .Prompt }}"""\nSYSTEM "be kind"\n'
 TEMPLATE = {
     "Parameters": {"Lever": {"Type": "AWS::SSM::Parameter::Value<String>", "Default": "/llm/on-demand-percentage"}},
@@ -103,16 +107,16 @@ def decision(raw: Any) -> Shown:
     yield from _history(_decided([{"events": [line]}]))
 
 
-def _history(decided: tuple[Decided, ...], stages: tuple[history.Stage, ...] = (), skipped: int = 0) -> Shown:
-    living = {BOX: history.Life("spot", "g6.xlarge", NOW - timedelta(hours=1))}
-    sources = history.Sources(SINCE, NOW + timedelta(hours=1), decided, (), (), stages, living, skipped)
-    log, boxes = history.events(sources, CHECKED), history.lives(sources, CHECKED)
+def _history(decided: tuple[Decided, ...], stages: tuple[live_history.Stage, ...] = (), skipped: int = 0) -> Shown:
+    living = {BOX: live_history.Life("spot", "g6.xlarge", NOW - timedelta(hours=1))}
+    sources = live_history.Sources(SINCE, NOW + timedelta(hours=1), decided, (), (), stages, living, skipped)
+    log, boxes = live_history.events(sources, CHECKED), live_history.lives(sources, CHECKED)
     receipt.receipt(log, CHECKED, boots=receipt.boots(boxes, SINCE)).dumps()
-    yield from texts_of(story.read(log))
-    yield on_terminal(render.history(log, boxes, Path("page"), lines=skipped))
+    yield from texts_of(spans.read(log))
+    yield on_terminal(tables.history(log, boxes, Path("page"), lines=skipped))
 
 
-def texts_of(told: story.Story) -> Shown:
+def texts_of(told: spans.Story) -> Shown:
     yield from (mark.text + mark.detail for mark in [*told.marks, *told.acts()])
     yield from (event.line() for event in [*told.decisions, *told.stages])
 
@@ -120,7 +124,7 @@ def texts_of(told: story.Story) -> Shown:
 def log_line(raw: tuple[str, str]) -> Shown:
     """A line of a box's log, in a stream of its own choice."""
     stream, message = raw
-    stages, skipped = history.stages_of([{"logStreamName": stream, "message": message}])
+    stages, skipped = live_history.stages_of([{"logStreamName": stream, "message": message}])
     yield from _history((), stages, skipped)
 
 
@@ -138,25 +142,25 @@ def tag(value: str) -> Shown:
     )
     told = Decided(NOW, {"signal": {"wake": value}, "action": value, "reason": value, "outcome": value})
     view = View(world, None, value, (told,), decisions_complete=False, spot_usd={}, told=Told())
-    yield on_terminal(render.status(status.judge(view, CHECKED, NOW)))
+    yield on_terminal(tables.status(status.judge(view, CHECKED, NOW)))
 
 
 def page(value: str) -> Shown:
     """A page with its pictures."""
-    log = history.events(
-        history.Sources(
+    log = live_history.events(
+        live_history.Sources(
             SINCE,
             NOW + timedelta(hours=1),
             (Decided(NOW, {"signal": {"wake": value}, "action": "pinned", "reason": value, "outcome": "done"}),),
-            (history.Activity(True, "", NOW, NOW, False, value),),
+            (live_history.Activity(True, "", NOW, NOW, False, value),),
             ((NOW, value),),
-            (history.Stage(BOX, value, 1.0, 2.0, value),),
-            {BOX: history.Life("spot", value, NOW - timedelta(hours=1), ended=NOW, ended_why=value)},
+            (live_history.Stage(BOX, value, 1.0, 2.0, value),),
+            {BOX: live_history.Life("spot", value, NOW - timedelta(hours=1), ended=NOW, ended_why=value)},
         ),
         CHECKED,
     )
     with folder() as out:
-        yield report.render(log, out, title=value).read_text(encoding="utf-8")
+        yield html_report.render(log, out, title=value).read_text(encoding="utf-8")
 
 
 def stored_state(text: str) -> Shown:
@@ -224,7 +228,7 @@ def artifact(raw: tuple[str, bytes]) -> Shown:
     with folder() as here:
         path = here / name
         path.write_bytes(content)
-        publish.look(CHECKED, {name: path})
+        upload.look(CHECKED, {name: path})
         yield ""
 
 
@@ -244,7 +248,7 @@ def template(raw: Any) -> Shown:
 
 def request(environ: dict[str, str]) -> Shown:
     """What reaches the embedded AWS's door."""
-    if door.is_local(environ) and door.Keys().turns({"REQUEST_METHOD": "POST", **environ}):
+    if admission.is_local(environ) and admission.Keys().turns({"REQUEST_METHOD": "POST", **environ}):
         raise AssertionError("came in")
     yield ""
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from fleet import names
+from fleet.core import names
 from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, function_of
 from tests.infra.templates import grants, properties, read, resources
 

@@ -11,11 +11,12 @@ import cdk_nag
 import pytest
 from botocore.validate import ParamValidator
 
-from fleet import names, validation
-from fleet.ops.gameday import faults
-from fleet.settings import Settings
-from stacks import faults as stack
-from stacks.room import Room
+from fleet.config import validation
+from fleet.config.settings import Settings
+from fleet.core import names
+from fleet.gameday import fault_injection
+from stacks import fault_injection as stack
+from stacks.base_stack import Room
 from tests.conftest import GATEWAY_SETTINGS, OTHER_SETTINGS
 from tests.infra import templates
 from tests.infra.templates import grants, resources, the
@@ -53,7 +54,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_scenario_has_its_template_and_no_deploy_of_the_fleet_makes_one(out: Path, assembly: Path) -> None:
-    assert experiments(out).keys() == {chosen.fault for chosen in faults.SCENARIOS.values()}
+    assert experiments(out).keys() == {chosen.fault for chosen in fault_injection.SCENARIOS.values()}
     assert "AWS::FIS" not in "".join(path.read_text() for path in assembly.glob("*.template.json"))
 
 
@@ -84,7 +85,7 @@ def test_the_market_is_dry_in_every_zone_for_the_notice_and_the_policys_bound(
         "duration": f"PT{minutes}M",
         "percentage": "100",
     }
-    assert (minutes - 1) * 60 < names.NOTICE_SECONDS + faults.dark_seconds(settings) <= minutes * 60
+    assert (minutes - 1) * 60 < names.NOTICE_SECONDS + fault_injection.dark_seconds(settings) <= minutes * 60
 
 
 def test_each_experiment_is_ended_by_alarms_that_the_fleet_has(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fleet import validation
-from fleet.settings import Settings
+from fleet.config import validation
+from fleet.config.settings import Settings
 from stacks import image
 from stacks.package import SITE_PACKAGES
 from tests.conftest import GATEWAY_SETTINGS, PUBLIC_GATEWAY

@@ -11,8 +11,8 @@ import cdk_nag
 import pytest
 
 from app import build
-from fleet import validation
-from stacks.room import Room
+from fleet.config import validation
+from stacks.base_stack import Room
 from tests.conftest import GATEWAY_SETTINGS, OTHER_SETTINGS, PUBLIC_GATEWAY
 from tests.synth import CDK_JSON, ROOT
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleet import names
-from fleet.embedded import policies
+from fleet.core import names
+from fleet.localaws import iam_policies
 
 ALIKE = ("llm-b", "llm-gpu", "llm-group", "llm-watchdog", "llm2", "ll")
 NAMES: tuple[Callable[[str], str], ...] = (
@@ -88,7 +88,7 @@ def test_no_grant_of_one_fleet_reaches_what_another_of_a_like_name_has(assembly:
     for action, pattern in narrow:
         granted = [{"Effect": "Allow", "Action": action, "Resource": pattern}]
         for other in ALIKE:
-            reached = [arn for arn in of(other) if policies.allowed(granted, action, arn, {})]
+            reached = [arn for arn in of(other) if iam_policies.allowed(granted, action, arn, {})]
             assert reached == [], (action, pattern)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import boto3
 import pytest
 
-from fleet import box_config, names, validation
-from fleet.errors import UserError
+from fleet.config import box_config, validation
+from fleet.core import names
+from fleet.core.errors import UserError
 from stacks.package import CUSTOM_RESOURCES, WATCHDOG, Package
 from tests.synth import CDK_JSON, ROOT
 
@@ -57,17 +58,19 @@ def test_watchdogs_zip_keeps_repository_paths_and_leaves_the_rest_behind() -> No
         ours = sorted(
             str(path.relative_to(folder))
             for path in Path(folder).rglob("*.py")
-            if path.parent.name in ("fleet", "watchdog")
+            if path.parent.name in ("fleet", "core", "config", "watchdog")
         )
         assert all((ROOT / path).read_bytes() == Path(folder, path).read_bytes() for path in ours)
         assert [path for path in ours if path.startswith("fleet/")] == [
             "fleet/__init__.py",
-            "fleet/gateway_settings.py",
-            "fleet/names.py",
-            "fleet/outsiders.py",
-            "fleet/pools.py",
-            "fleet/section.py",
-            "fleet/settings.py",
+            "fleet/config/__init__.py",
+            "fleet/config/gateway_settings.py",
+            "fleet/config/pools.py",
+            "fleet/config/section.py",
+            "fleet/config/settings.py",
+            "fleet/core/__init__.py",
+            "fleet/core/names.py",
+            "fleet/core/untrusted.py",
         ]
 
 

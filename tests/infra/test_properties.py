@@ -10,11 +10,12 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk import assertions
 
-from fleet import names, validation
-from fleet.settings import Settings
+from fleet.config import validation
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog.state import StateError
+from stacks.base_stack import Room
 from stacks.network import Network
-from stacks.room import Room
 from tests.infra import mutation, templates
 from tests.infra.checks import CHECKS, Check
 from tests.infra.checks.shared import without

@@ -15,16 +15,17 @@ import aws_cdk as cdk
 import pytest
 
 from app import build
-from fleet import changes, names, validation
-from fleet.embedded import assembly as cloud_assembly
-from fleet.embedded.deployed import Deployed, fill_store
-from fleet.embedded.updates import CREATE_ONLY
+from fleet.account.access import Aws
+from fleet.config import immutable, validation
+from fleet.config.settings import Settings
+from fleet.core import names
+from fleet.localaws import assembly as cloud_assembly
+from fleet.localaws.deployed import Deployed, fill_store
+from fleet.localaws.updates import CREATE_ONLY
 from fleet.ops import checks_deploy
 from fleet.ops import review as comparison
-from fleet.ops.aws import Aws
 from fleet.ops.checks import Ground, Level
 from fleet.ops.review import create_only
-from fleet.settings import Settings
 from tests.synth import CDK_JSON
 
 pytestmark = pytest.mark.slow
@@ -249,9 +250,9 @@ def test_a_zone_in_which_a_box_runs_is_not_removed(live: Deployed) -> None:
     (zone,) = {box["AvailabilityZone"] for box in live.group()["Instances"]}
     settings = dataclasses.replace(live.settings, zones=(*(z for z in live.settings.zones if z != zone), zone))
     fewer = dataclasses.replace(settings, zones=settings.zones[:-1])
-    (problem,) = changes.refused(settings, fewer, {zone})
+    (problem,) = immutable.refused(settings, fewer, {zone})
     assert f"{zone} among them while a box runs there" in problem.allowed
-    assert changes.refused(settings, fewer) == ()
+    assert immutable.refused(settings, fewer) == ()
 
 
 def test_in_a_vpc_of_its_own_zones_come_and_go_with_their_subnets(live: Deployed, tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_in_a_vpc_of_its_own_zones_come_and_go_with_their_subnets(live: Deployed
         (interface,) = launch_data(fleet)["NetworkInterfaces"]
         assert interface["AssociatePublicIpAddress"] is not fleet.settings.network.private_subnets
     moved = dataclasses.replace(fleet.settings.network, subnet_ids=(subnets[2], *subnets[1:]))
-    (problem,) = changes.refused(fleet.settings, dataclasses.replace(fleet.settings, network=moved))
+    (problem,) = immutable.refused(fleet.settings, dataclasses.replace(fleet.settings, network=moved))
     assert problem.key == "network.subnet_ids"
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from fleet.ports import free_port
+from fleet.core.ports import free_port
 from tests.gateway import bench as gateway
 from tests.gateway import engine as stand_in
 

@@ -22,11 +22,12 @@ for folder in (ROOT / "assets" / "bootstrap", ROOT / "assets"):
     sys.path.insert(0, str(folder))
 
 from fleet.demo import callers  # noqa: E402
-from fleet.drills import drill, files  # noqa: E402
-from fleet.drills.behaviour import Behaviour  # noqa: E402
-from fleet.drills.drill import Drill  # noqa: E402
-from fleet.drills.policies import POLICIES  # noqa: E402
-from fleet.events import Event  # noqa: E402
+from fleet.eventlog.events import Event  # noqa: E402
+from fleet.sim.cloud.behaviour import Behaviour  # noqa: E402
+from fleet.sim.drills import drill  # noqa: E402
+from fleet.sim.drills.drill import Drill  # noqa: E402
+from fleet.sim.markets import files  # noqa: E402
+from fleet.sim.policies.catalogue import POLICIES  # noqa: E402
 from tests.gateway.targets import Target  # noqa: E402
 from tests.lane import lengths, llama, sdks  # noqa: E402
 from tests.lane.processes import Met, Parts, ask, paced, parts, session, the_cloud  # noqa: E402

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from fleet import cards
+from fleet.config import cards
 from lane.estimates import Estimates
 from lane.line import Line
 from lane.order import Entry

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fleet.ports import free_port
+from fleet.core.ports import free_port
 
 CONTEXT = 2048
 READY_SECONDS = 60

@@ -14,9 +14,9 @@ from typing import Any
 
 import aiohttp
 
-from fleet import names
+from fleet.core import names
+from fleet.core.ports import free_port
 from fleet.demo import callers
-from fleet.ports import free_port
 from lane.config import ENVIRONMENT, LLAMA_CPP
 from relay import sse
 from tests.gateway.targets import Act, Target, Turn, chunk

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fleet import names
-from fleet.ports import free_port
+from fleet.core import names
+from fleet.core.ports import free_port
 from lane.config import ENVIRONMENT, LLAMA_CPP, load
 from tests.gateway.targets import Target, answers
 from tests.lane.running import HELLO, MODEL, on_loop

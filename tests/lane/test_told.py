@@ -12,7 +12,7 @@ import paths
 import pytest
 import telemetry
 
-from fleet import lane_documents, names
+from fleet.core import lane_documents, names
 from fleet.ops import lane as told
 from tests.gateway.targets import Target, answers, silent
 from tests.lane.running import WORDS, Caller, first_served, from_gateway, on_loop, serving

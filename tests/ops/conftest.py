@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleet.ops.errors import MissingError
-from fleet.settings import Artifact, Model, Settings
+from fleet.account.aws_errors import MissingError
+from fleet.config.settings import Artifact, Model, Settings
 
 
 class Answers:

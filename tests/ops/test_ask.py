@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from fleet import ask_document
-from fleet.errors import UserError
+from fleet.account.aws_errors import MissingError, OperatorError
+from fleet.core import ask_document
+from fleet.core.errors import UserError
 from fleet.ops import ask, run_command
-from fleet.ops.errors import MissingError, OperatorError
 
 # What a shell would act on, if it ever read the prompt.
 NASTY = "'; touch /tmp/owned; $(reboot) `id` \\ \" \n {{ prompt }} ASK\n$HOME ünïcödé ☃"

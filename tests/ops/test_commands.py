@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import pytest
 from botocore.config import Config
 
-from fleet import names
-from fleet.ops import aws as aws_door
+from fleet.account import access as aws_door
+from fleet.account.aws_errors import DeniedError, OperatorError, ThrottledError, UnreachableError
+from fleet.core import names
 from fleet.ops import commands
-from fleet.ops.errors import DeniedError, OperatorError, ThrottledError, UnreachableError
 
 DECIDED = {"action": "pinned", "reason": "by me: holiday", "outcome": "done"}
 

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleet import names
-from fleet.cli import main
-from fleet.drills.cloud import SimulatedCloud
-from fleet.embedded import EmbeddedError, assembly, policies
-from fleet.embedded.deployed import Deployed
-from fleet.events import Event
-from fleet.ops.aws import Aws
+from fleet.account.access import Aws
+from fleet.cli.fleetctl import main
+from fleet.config.settings import Settings
+from fleet.core import names
+from fleet.eventlog.events import Event
+from fleet.localaws import EmbeddedError, assembly, iam_policies
+from fleet.localaws.deployed import Deployed
 from fleet.ops.checks import Ground
 from fleet.ops.checks_roll import InTheWayError, require_clear
-from fleet.settings import Settings
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from lambdas.watchdog import handler
 from tests.drills.by_hand import HOUR, START, exact, market
 from tests.embedded_fleet import put
@@ -260,10 +260,12 @@ def test_the_review_runs_as_the_review_role_which_grants_no_more(live: Deployed,
     }
     assert calls == granted
     own = "arn:aws:cloudformation:us-east-2:123456789012:stack/llm-group/1"
-    assert policies.allowed(statements, "cloudformation:GetTemplate", own, {})
+    assert iam_policies.allowed(statements, "cloudformation:GetTemplate", own, {})
     for room in names.ROOMS:
-        assert policies.allowed(statements, "cloudformation:GetTemplate", own.replace("llm-group", f"llm-{room}"), {})
+        assert iam_policies.allowed(
+            statements, "cloudformation:GetTemplate", own.replace("llm-group", f"llm-{room}"), {}
+        )
         for other in ("other", "llm-b"):
             of_other = own.replace("llm-group", f"{other}-{room}")
-            assert not policies.allowed(statements, "cloudformation:GetTemplate", of_other, {}), of_other
-    assert not policies.allowed(statements, "cloudformation:ExecuteChangeSet", own, {})
+            assert not iam_policies.allowed(statements, "cloudformation:GetTemplate", of_other, {}), of_other
+    assert not iam_policies.allowed(statements, "cloudformation:ExecuteChangeSet", own, {})

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet import names
-from fleet.cli import main
-from fleet.embedded import policies
-from fleet.embedded.deployed import Deployed
-from fleet.ops import observe
+from fleet.cli.fleetctl import main
+from fleet.core import names
+from fleet.localaws import iam_policies
+from fleet.localaws.deployed import Deployed
+from fleet.ops import fleet_view
 
 READS = ("Get", "List", "Describe", "Filter", "Head", "Simulate")
 Fleetctl = Callable[..., Result]
@@ -84,7 +84,7 @@ def test_status_after_a_failover_tells_mode_lever_price_and_the_reason(live: Dep
 
 def test_status_says_that_the_log_was_not_read_to_its_end(fleetctl: Fleetctl, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not read to its end" not in fleetctl("status").stdout
-    monkeypatch.setattr(observe, "last_decisions", lambda *_: ((), False))
+    monkeypatch.setattr(fleet_view, "last_decisions", lambda *_: ((), False))
     assert "log not read to its end: decisions may be missing" in fleetctl("status").stdout
     assert json.loads(fleetctl("status", "--json").stdout)["decisions_complete"] is False
 
@@ -282,11 +282,11 @@ def test_pin_ami_pins_the_image_that_the_parameter_names(live: Deployed, tmp_pat
 )
 def test_a_statement_allows_what_it_says_and_no_more(statement: Any, context: Any, verdict: bool) -> None:
     allow = {"Effect": "Allow", **statement}
-    assert policies.allowed([allow], "ec2:RunInstances", "arn:x", context) is verdict
-    assert not policies.allowed([allow, {"Effect": "Deny", "Action": "*"}], "ec2:RunInstances", "arn:x", context)
+    assert iam_policies.allowed([allow], "ec2:RunInstances", "arn:x", context) is verdict
+    assert not iam_policies.allowed([allow, {"Effect": "Deny", "Action": "*"}], "ec2:RunInstances", "arn:x", context)
 
 
 def test_an_unknown_condition_is_refused_rather_than_guessed() -> None:
     statement = {"Effect": "Allow", "Action": "*", "Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}
     with pytest.raises(ValueError, match="IpAddress"):
-        policies.allowed([statement], "ec2:RunInstances", "arn:x", {"aws:SourceIp": ["10.0.0.1"]})
+        iam_policies.allowed([statement], "ec2:RunInstances", "arn:x", {"aws:SourceIp": ["10.0.0.1"]})

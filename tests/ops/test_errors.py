@@ -11,8 +11,8 @@ from botocore.exceptions import (
     UnauthorizedSSOTokenError,
 )
 
-from fleet.ops import errors
-from fleet.ops.errors import explain, permission
+from fleet.account import aws_errors
+from fleet.account.aws_errors import explain, permission
 
 
 def answered(code: str, message: str = "", status: int = 400) -> ClientError:
@@ -23,31 +23,31 @@ def answered(code: str, message: str = "", status: int = 400) -> ClientError:
 @pytest.mark.parametrize(
     ("error", "kind", "code", "words"),
     [
-        (NoCredentialsError(), errors.CredentialsError, 2, "no usable AWS credentials"),
-        (ProfileNotFound(profile="work"), errors.CredentialsError, 2, "work"),
-        (UnauthorizedSSOTokenError(), errors.CredentialsError, 2, "aws sso login"),
-        (answered("ExpiredToken"), errors.CredentialsError, 2, "does not accept these credentials (ExpiredToken)"),
-        (answered("InvalidClientTokenId"), errors.CredentialsError, 2, "AWS_PROFILE"),
-        (answered("Throttling"), errors.ThrottledError, 1, "throttled, retries included"),
-        (answered("TooManyRequestsException"), errors.ThrottledError, 1, "wait a minute"),
-        (answered("ResourceNotFoundException", "Function not found"), errors.MissingError, 2, "Function not found"),
+        (NoCredentialsError(), aws_errors.CredentialsError, 2, "no usable AWS credentials"),
+        (ProfileNotFound(profile="work"), aws_errors.CredentialsError, 2, "work"),
+        (UnauthorizedSSOTokenError(), aws_errors.CredentialsError, 2, "aws sso login"),
+        (answered("ExpiredToken"), aws_errors.CredentialsError, 2, "does not accept these credentials (ExpiredToken)"),
+        (answered("InvalidClientTokenId"), aws_errors.CredentialsError, 2, "AWS_PROFILE"),
+        (answered("Throttling"), aws_errors.ThrottledError, 1, "throttled, retries included"),
+        (answered("TooManyRequestsException"), aws_errors.ThrottledError, 1, "wait a minute"),
+        (answered("ResourceNotFoundException", "Function not found"), aws_errors.MissingError, 2, "Function not found"),
         (
             answered("ValidationError", "Stack x does not exist"),
-            errors.MissingError,
+            aws_errors.MissingError,
             2,
             "`fleet_name` and `region`",
         ),
-        (answered("404"), errors.MissingError, 2, "`make deploy` makes it"),
-        (answered("InternalFailure", "oops", 500), errors.OperatorError, 1, "failed inside AWS"),
+        (answered("404"), aws_errors.MissingError, 2, "`make deploy` makes it"),
+        (answered("InternalFailure", "oops", 500), aws_errors.OperatorError, 1, "failed inside AWS"),
         (
             answered("InvalidValue", "bad zone"),
-            errors.RefusedError,
+            aws_errors.RefusedError,
             2,
             "was refused (InvalidValue): bad zone",
         ),
-        (EndpointConnectionError(endpoint_url="http://x"), errors.UnreachableError, 1, "AWS_ENDPOINT_URL"),
-        (ConnectTimeoutError(endpoint_url="http://x"), errors.UnreachableError, 1, "no answer"),
-        (ParamValidationError(report="missing"), errors.OperatorError, 1, "built wrongly"),
+        (EndpointConnectionError(endpoint_url="http://x"), aws_errors.UnreachableError, 1, "AWS_ENDPOINT_URL"),
+        (ConnectTimeoutError(endpoint_url="http://x"), aws_errors.UnreachableError, 1, "no answer"),
+        (ParamValidationError(report="missing"), aws_errors.OperatorError, 1, "built wrongly"),
     ],
 )
 def test_each_failure_names_the_call_and_its_remedy(error: Exception, kind: type, code: int, words: str) -> None:
@@ -62,7 +62,7 @@ def test_each_failure_names_the_call_and_its_remedy(error: Exception, kind: type
 @pytest.mark.parametrize("code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"])
 def test_a_denial_names_the_permission_even_where_aws_does_not(code: str) -> None:
     explained = explain(answered(code, "no"), service="service-quotas", operation="GetServiceQuota")
-    assert isinstance(explained, errors.DeniedError)
+    assert isinstance(explained, aws_errors.DeniedError)
     assert "your credentials lack servicequotas:GetServiceQuota" in explained.message
     assert explained.remedy == "grant servicequotas:GetServiceQuota to whom you run as"
 

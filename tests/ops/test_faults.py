@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet import names
-from fleet.cli import main
-from fleet.embedded.deployed import Deployed
-from fleet.ops import day_verbs
+from fleet.cli import look_back
+from fleet.cli.fleetctl import main
+from fleet.core import names
+from fleet.localaws.deployed import Deployed
 from tests.infra.test_faults import as_called, experiments, synthesized
 
 Play = Callable[..., Result]
@@ -22,7 +22,7 @@ def play(live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
     """One scenario; `meanwhile` is done whenever the command waits."""
 
     def run(number: int, meanwhile: Callable[[], None] = lambda: None) -> Result:
-        monkeypatch.setattr(day_verbs.time, "sleep", lambda _: meanwhile())
+        monkeypatch.setattr(look_back.time, "sleep", lambda _: meanwhile())
         arguments = ["game-day", "--live", "--scenario", str(number), "--yes", "--no-load", "--endpoint", "http://x"]
         return CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "day")], env=live.aws.environment())
 

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleet.cli import main
-from fleet.embedded import standing
-from fleet.embedded.deployed import Deployed
-from fleet.events import read
-from fleet.ops.aws import Aws
-from fleet.ops.gameday import scenario
-from fleet.ops.gameday.embedded_stage import EmbeddedStage
-from fleet.ops.gameday.live_stage import LiveStage
-from fleet.ops.gameday.load import Load, Request, Summary
-from fleet.ops.gameday.scenario import STEPS, Day, play
-from fleet.ops.gameday.stage import StageError
-from fleet.settings import Settings
+from fleet.account.access import Aws
+from fleet.cli.fleetctl import main
+from fleet.config.settings import Settings
+from fleet.eventlog.events import read
+from fleet.gameday import scenario
+from fleet.gameday.embedded_stage import EmbeddedStage
+from fleet.gameday.live_stage import LiveStage
+from fleet.gameday.load import Load, Request, Summary
+from fleet.gameday.scenario import STEPS, Day, play
+from fleet.gameday.stage import StageError
+from fleet.localaws import standing_fleet
+from fleet.localaws.deployed import Deployed
 from tests.synth import CDK_JSON
 
 
@@ -30,7 +30,7 @@ def test_every_step_of_the_day_holds_and_no_request_fails_during_the_planned_rol
     live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command itself, on the copy that stands already instead of one synthesized anew."""
-    monkeypatch.setattr(standing, "standing", lambda *_: nullcontext(live))
+    monkeypatch.setattr(standing_fleet, "standing", lambda *_: nullcontext(live))
     out = tmp_path / "day"
     done = CliRunner().invoke(main, ["game-day", "--out", str(out)], env={"COLUMNS": "200"})
     receipts = json.loads((out / "receipts.json").read_text())

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet.gateway_settings import Fallback, Gateway
+from fleet.account.aws_errors import MissingError
+from fleet.config.gateway_settings import Fallback, Gateway
+from fleet.config.settings import Settings
 from fleet.ops import checks_gateway, preflight
 from fleet.ops.checks import Ground, Level
-from fleet.ops.errors import MissingError
-from fleet.settings import Settings
 
 FALLBACK = Fallback(url="https://cloud.example/v1", model="m", key_secret="llm/fallback")
 

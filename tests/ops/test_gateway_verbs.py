@@ -12,11 +12,11 @@ import moto
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet import cdk_cli, names
-from fleet.cli import main
+from fleet.account.access import Aws
+from fleet.account.aws_errors import DeniedError, explain
+from fleet.cli.fleetctl import main
+from fleet.core import cdk_cli, names
 from fleet.ops import gateway_table
-from fleet.ops.aws import Aws
-from fleet.ops.errors import DeniedError, explain
 from gateway import callers, store
 from gateway.ledger import LEASE_SECONDS, Line, State
 from gateway.record import today

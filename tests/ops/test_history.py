@@ -8,19 +8,19 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleet import report
-from fleet.cli import main
-from fleet.drills import drill
-from fleet.drills import history as drills_history
-from fleet.drills.drill import Drill
-from fleet.drills.policies import Watchdog
-from fleet.embedded.deployed import Deployed
-from fleet.events import Event, read
-from fleet.measure import Measure
-from fleet.ops import history, receipt
-from fleet.ops.history import Activity, Life, Sources, Stage
-from fleet.ops.observe import Decided
-from fleet.settings import Settings
+from fleet.cli.fleetctl import main
+from fleet.config.settings import Settings
+from fleet.eventlog import html_report
+from fleet.eventlog.events import Event, read
+from fleet.eventlog.measure import Measure
+from fleet.localaws.deployed import Deployed
+from fleet.ops import live_history, receipt
+from fleet.ops.fleet_view import Decided
+from fleet.ops.live_history import Activity, Life, Sources, Stage
+from fleet.sim.drills import drill
+from fleet.sim.drills import replay as drills_history
+from fleet.sim.drills.drill import Drill
+from fleet.sim.policies.catalogue import Watchdog
 from tests.drills import lives
 from tests.synth import ROOT
 
@@ -73,7 +73,7 @@ def a_night(**more: Any) -> Sources:
 
 
 def test_every_source_becomes_events_in_the_order_of_time(settings: Settings) -> None:
-    log = history.events(a_night(), settings)
+    log = live_history.events(a_night(), settings)
     assert [event.at for event in log] == sorted(event.at for event in log)
     said = [(event.kind, event.fields.get("box")) for event in log if event.kind.startswith(("box.", "notice"))]
     assert said == [
@@ -93,26 +93,26 @@ def test_every_source_becomes_events_in_the_order_of_time(settings: Settings) ->
 
 def test_the_log_measures_like_any_other(settings: Settings) -> None:
     measure = Measure()
-    for event in history.events(a_night(), settings):
+    for event in live_history.events(a_night(), settings):
         measure.add(event)
     assert round(measure.degraded_seconds / 60, 1) == 31.0  # 5 before the first look, 26 between notice and successor
     assert measure.usd["on-demand"] > measure.usd["spot"] > 0
 
 
 def test_a_notice_without_a_recorded_end_ends_two_minutes_later(settings: Settings) -> None:
-    lives = history.lives(a_night(activities=()), settings)
+    lives = live_history.lives(a_night(activities=()), settings)
     assert lives["i-1"].ended == at(16)
 
 
 def test_boots_come_from_the_boxes_own_stages_where_they_are_logged(settings: Settings) -> None:
-    lives = history.lives(a_night(), settings)
+    lives = live_history.lives(a_night(), settings)
     assert receipt.boots(lives, T0) == [267.4]  # the box that served when it was first seen was launched before
     unlogged = Life(launched=at(1), serving=at(6))
     assert receipt.boots({"i-9": unlogged}, T0) == [270.0]
 
 
 def test_the_receipt_names_reclaims_refusals_and_what_was_decided(settings: Settings) -> None:
-    written = receipt.receipt(history.events(a_night(), settings), settings)
+    written = receipt.receipt(live_history.events(a_night(), settings), settings)
     notices = [(item.box, item.at) for item in written.market if item.event == "notice"]
     assert notices == [("i-1", at(14))], "when it was told, not when the box was gone"
     assert [item.purchase for item in written.market if item.event == "launch.failed"] == ["spot"]
@@ -126,7 +126,7 @@ def test_a_window_that_opens_with_a_failover_starts_armed_and_replays_to_it(sett
     night = a_night()
     notice = decided(14, signal={"wake": "interruption", "box": "i-1", "at": at(14).isoformat()})
     opening = replace(night, decisions=(notice, night.decisions[-1]), living={**night.living, "i-1": OLD})
-    written = receipt.receipt(history.events(opening, settings), settings, boots=[267.4])
+    written = receipt.receipt(live_history.events(opening, settings), settings, boots=[267.4])
     assert (written.fleet.mode_at_start, written.fleet.lever_at_start) == ("spot-armed", 0)
     path = tmp_path / "receipt.json"
     path.write_text(written.dumps())
@@ -151,28 +151,28 @@ def test_a_receipt_starts_before_its_first_decision(
     settings: Settings, action: str, after: str, percentage: int, start: tuple[str, int]
 ) -> None:
     first = decided(5, signal={"wake": "scan"}, action=action, mode=after, world={"percentage": percentage})
-    written = receipt.receipt(history.events(a_night(decisions=(first,)), settings), settings)
+    written = receipt.receipt(live_history.events(a_night(decisions=(first,)), settings), settings)
     assert (written.fleet.mode_at_start, written.fleet.lever_at_start) == start
     assert written.fleet.rearming_at_start == (action in {"re-armed", "fell-back"})
 
 
 def test_a_refused_on_demand_launch_says_nothing_of_the_spot_market(settings: Settings) -> None:
     refused = Activity(True, "", at(36), at(36), False, "no on-demand capacity")
-    log = history.events(a_night(activities=(refused,), living={}), settings)
+    log = live_history.events(a_night(activities=(refused,), living={}), settings)
     assert [e.fields["purchase"] for e in log if e.kind == "launch.failed"] == ["on-demand"]
     written = receipt.receipt(log, settings)
     assert {item.purchase for item in written.market if item.event == "launch.failed"} == {"on-demand"}
 
 
 def test_boots_by_stage_are_events_drawn_as_bars(settings: Settings, tmp_path: Path) -> None:
-    log = history.events(a_night(), settings)
+    log = live_history.events(a_night(), settings)
     stages = [event for event in log if event.kind == "boot.stage"]
     assert [(e.fields["box"], e.fields["stage"], e.fields["end"]) for e in stages] == [
         ("i-2", "restore", 130),
         ("i-2", "complete", 267.4),
     ]
     assert stages[0].at == at(35.2) + timedelta(seconds=30 + 130)
-    page = report.render(log, tmp_path, title="a night").read_text()
+    page = html_report.render(log, tmp_path, title="a night").read_text()
     assert "Boots by stage" in page
     assert ">restore</text>" in page
     assert all(f"`{key}`" in (ROOT / "docs/event-log.md").read_text() for key in ("boot.stage", *stages[0].fields))
@@ -206,7 +206,7 @@ def test_a_successor_launched_within_the_two_minutes_of_a_notice_is_one_short_wi
         living={"i-1": OLD, "i-2": Life("spot", "g6.xlarge", at(14.25))},
     )
     path = tmp_path / "receipt.json"
-    path.write_text(receipt.receipt(history.events(night, settings), settings).dumps())
+    path.write_text(receipt.receipt(live_history.events(night, settings), settings).dumps())
     record = drills_history.load(path)
     result = drill.run(Drill(record, settings), Watchdog())
     assert [(round(w.start - T0.timestamp()), round(w.seconds)) for w in result.measure.windows] == [(14 * 60, 330)]
@@ -219,7 +219,7 @@ def test_a_receipt_of_a_fleet_under_the_bridge_policy_loads_and_says_what_it_lac
     night = a_night(
         alarms=(), decisions=(decided(20, signal={"wake": "scan"}, action="bridged", mode="on-demand-failover"),)
     )
-    written = receipt.receipt(history.events(night, bridge), bridge)
+    written = receipt.receipt(live_history.events(night, bridge), bridge)
     assert written.outcome["bridged"] == ["2026-07-22T00:20:00Z"]
     path = tmp_path / "receipt.json"
     path.write_text(written.dumps())

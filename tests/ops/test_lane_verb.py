@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fleet.errors import UserError
+from fleet.account.aws_errors import MissingError, OperatorError
+from fleet.core.errors import UserError
 from fleet.ops import lane, run_command
-from fleet.ops.errors import MissingError, OperatorError
 
 LINE = {
     "expected_wait_seconds": 12.5,

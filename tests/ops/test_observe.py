@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from fleet.ops import observe
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.ops import fleet_view
 
 Page = list[dict[str, Any]]
 
@@ -30,7 +30,7 @@ def decision(at: int) -> dict[str, Any]:
 
 
 def last(settings: Settings, log: Log) -> tuple[list[str], bool]:
-    found, complete = observe.last_decisions(log, settings)  # type: ignore[arg-type]
+    found, complete = fleet_view.last_decisions(log, settings)  # type: ignore[arg-type]
     return [decided.record["action"] for decided in found], complete
 
 
@@ -41,7 +41,7 @@ def test_the_last_decisions_of_both_windows_are_in_order_and_no_moment_is_asked_
     assert last(settings, log) == (["at 1", "at 2", "at 3"], True)
     (recent, none), _, (earlier, end) = log.asked
     assert (none, end) == (None, recent - 1)
-    hours = (observe.DECISIONS_SINCE_HOURS * 3600 - 2 * settings.scan_seconds) * 1000
+    hours = (fleet_view.DECISIONS_SINCE_HOURS * 3600 - 2 * settings.scan_seconds) * 1000
     assert abs(recent - earlier - hours) <= 1  # rounded
 
 

@@ -12,14 +12,15 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet import report
-from fleet.cli import main
-from fleet.embedded.deployed import Deployed
-from fleet.events import Event
-from fleet.ops import context, history, render
-from fleet.ops.history import Stage
-from fleet.outsiders import code, one_line, plain, printable
-from fleet.terminal import Terminal
+from fleet.cli import context, tables
+from fleet.cli.fleetctl import main
+from fleet.core.terminal import Terminal
+from fleet.core.untrusted import code, one_line, plain, printable
+from fleet.eventlog import html_report
+from fleet.eventlog.events import Event
+from fleet.localaws.deployed import Deployed
+from fleet.ops import live_history
+from fleet.ops.live_history import Stage
 
 BOX = "i-0123456789abcdef0"
 # Clears the screen, hides a link, turns the direction of writing, ends a table of rich's, is half of a pair.
@@ -60,13 +61,13 @@ def test_a_stage_is_read_whatever_its_reason_says_and_lines_that_tell_none_are_c
         log_line("12.00 BOOTSTAGE"),
         log_line(line.format("open", "done"), "../../etc"),
     ]
-    assert history.stages_of(lines) == ((Stage(BOX, "warm", 1.0, 2.0, "failed"),), 7)
+    assert live_history.stages_of(lines) == ((Stage(BOX, "warm", 1.0, 2.0, "failed"),), 7)
 
 
 def test_a_box_that_floods_its_log_is_drawn_with_so_many_stages_and_no_more() -> None:
     flood = [log_line(f"1.00 BOOTSTAGE stage=s{n} outcome=done start=1.00 end=2.00") for n in range(1000)]
-    found, skipped = history.stages_of(flood)
-    assert (len(found), skipped) == (history.STAGES_AT_MOST, 1000 - history.STAGES_AT_MOST)
+    found, skipped = live_history.stages_of(flood)
+    assert (len(found), skipped) == (live_history.STAGES_AT_MOST, 1000 - live_history.STAGES_AT_MOST)
 
 
 # --- on the deployed fleet -------------------------------------------------------------------------------------
@@ -182,7 +183,7 @@ def evil_log() -> Iterator[Event]:
 
 
 def test_a_page_and_its_pictures_hold_an_outsiders_words_as_text(tmp_path: Path) -> None:
-    page = report.render(list(evil_log()), tmp_path, title=EVIL).read_text(encoding="utf-8")
+    page = html_report.render(list(evil_log()), tmp_path, title=EVIL).read_text(encoding="utf-8")
     assert shown(page)
     assert "$5 #123 $6" in page
     assert "<b>|</b>" not in page
@@ -193,7 +194,7 @@ def test_a_page_and_its_pictures_hold_an_outsiders_words_as_text(tmp_path: Path)
 def test_what_is_drawn_on_a_terminal_is_text_whatever_draws_it() -> None:
     out = io.StringIO()
     terminal = Terminal(file=out, force_terminal=True, width=200, color_system=None)
-    table = render._plain_table(EVIL, "")
+    table = tables._plain_table(EVIL, "")
     table.add_row(EVIL, EVIL)
     for thing in (EVIL, table):
         terminal.print(thing)

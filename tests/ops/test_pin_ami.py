@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet import validation
-from fleet.errors import UserError
+from fleet.account.aws_errors import MissingError
+from fleet.config import validation
+from fleet.config.settings import Settings
+from fleet.core.errors import UserError
 from fleet.ops import pin_ami
-from fleet.ops.errors import MissingError
-from fleet.settings import Settings
 
 OWN = Path(__file__).parents[1] / "cdk.json"
 IMAGE = {

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from fleet import box_config, names
+from fleet.account.aws_errors import CredentialsError, DeniedError, MissingError
+from fleet.config import box_config
+from fleet.config.settings import Network, Settings
+from fleet.core import names
 from fleet.ops import checks_account as account
 from fleet.ops import checks_deploy as deploy
 from fleet.ops import checks_fleet as fleet
@@ -16,8 +19,6 @@ from fleet.ops import checks_network as network
 from fleet.ops import checks_roll as roll
 from fleet.ops import preflight
 from fleet.ops.checks import Finding, Ground, Level
-from fleet.ops.errors import CredentialsError, DeniedError, MissingError
-from fleet.settings import Network, Settings
 from tests.synth import ROOT
 
 GONE = MissingError("not found", "look elsewhere")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fleet import names
-from fleet.cli import main
-from fleet.embedded.deployed import Deployed
+from fleet.cli.fleetctl import main
+from fleet.core import names
+from fleet.localaws.deployed import Deployed
 from fleet.ops import probing
 from fleet.ops.probing import Seen
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from fleet.cli import main
-from fleet.embedded import policies
-from fleet.embedded.deployed import Deployed
+from fleet.cli.fleetctl import main
+from fleet.localaws import iam_policies
+from fleet.localaws.deployed import Deployed
 from tests.synth import ROOT
 
 WORKFLOWS = {
@@ -78,7 +78,7 @@ def test_the_review_role_is_taken_by_the_default_branch_and_by_no_pull_request()
     def may(subject: str) -> bool:
         issuer = "token.actions.githubusercontent.com"
         context = {f"{issuer}:aud": ["sts.amazonaws.com"], f"{issuer}:sub": [subject]}
-        return policies.allowed([statement], "sts:AssumeRoleWithWebIdentity", "*", context)
+        return iam_policies.allowed([statement], "sts:AssumeRoleWithWebIdentity", "*", context)
 
     assert may("repo:o/n:ref:refs/heads/main")
     for other in ("pull_request", "ref:refs/heads/evil", "ref:refs/pull/7/merge", "environment:main"):

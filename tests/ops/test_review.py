@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from fleet import names
+from fleet.core import names
 from fleet.ops.review import MARKER, Action, Stack, markdown, review
 from tests.synth import ROOT
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet import names, validation
-from fleet.embedded.deployed import Deployed
-from fleet.validation import SettingsError
+from fleet.config import validation
+from fleet.config.validation import SettingsError
+from fleet.core import names
+from fleet.localaws.deployed import Deployed
 from tests.synth import CDK_JSON
 
 HERE = "arn:aws:{}:us-east-2:123456789012:{}"

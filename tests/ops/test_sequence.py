@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from fleet import sequence
+from fleet.account.aws_errors import MissingError
+from fleet.config.settings import Settings
+from fleet.ops import deploy
 from fleet.ops.checks_roll import InTheWayError
-from fleet.ops.errors import MissingError
-from fleet.sequence import NotDestroyedError
-from fleet.settings import Settings
+from fleet.ops.deploy import NotDestroyedError
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def account(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
             "s3 ListObjectVersions": {"Versions": [{"Size": 10_000_000_000}, {"Size": 8_000_000_000}]},
             "ssm GetParameters": {"Parameters": [{"Name": "/llm/on-demand-percentage"}]},
         }
-        monkeypatch.setattr(sequence, "Aws", lambda *_: aws)
-        monkeypatch.setattr(sequence, "_cdk", lambda *_: None)
+        monkeypatch.setattr(deploy, "Aws", lambda *_: aws)
+        monkeypatch.setattr(deploy, "_cdk", lambda *_: None)
         return aws
 
     return make
@@ -42,7 +42,7 @@ def test_a_destroy_that_was_answered_with_no_lists_nothing_as_kept(
 ) -> None:
     account("llm-lever", "llm-store")
     with pytest.raises(NotDestroyedError, match="Still standing: llm-store, llm-lever"):
-        sequence.destroy(settings, [])
+        deploy.destroy(settings, [])
     assert capsys.readouterr().out == ""
 
 
@@ -50,7 +50,7 @@ def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
     account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     account(buckets=("llm-store-bucket83-x1", "llm-store-bucket83-x2", "llm-store-bucketed-store-bucket83-x3"))
-    sequence.destroy(settings, [])
+    deploy.destroy(settings, [])
     told = capsys.readouterr().out
     assert told.startswith("Kept on purpose:\n  s3://llm-store-bucket83-x1: 18.0 GB, about $0.41 a month")
     assert "s3://llm-store-bucket83-x2" in told
@@ -72,12 +72,12 @@ def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
 ) -> None:
     account()
     commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(sequence, "_cdk", lambda *words: commands.append(words))
-    monkeypatch.setattr(sequence.publish, "store_bucket", lambda *_: "store")
-    monkeypatch.setattr(sequence.publish, "missing", lambda *_: [])
-    monkeypatch.setattr(sequence.checks_roll, "require_clear", lambda _: None)
-    monkeypatch.setattr(sequence.built, "awaits_release", lambda *_: not together)
-    sequence.deploy(settings, arguments)
+    monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
+    monkeypatch.setattr(deploy.publish, "store_bucket", lambda *_: "store")
+    monkeypatch.setattr(deploy.publish, "missing", lambda *_: [])
+    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
+    monkeypatch.setattr(deploy.built, "awaits_release", lambda *_: not together)
+    deploy.deploy(settings, arguments)
     assert ("fleetctl publish --built" in capsys.readouterr().out) is not together
     assert [words[0] for words in commands] == ["list", "deploy", "deploy"]
     assert commands[-1][3:] == (*(("--all", "--concurrency=4") if together else ("--all",)), *arguments)
@@ -109,10 +109,10 @@ def test_a_gateway_that_was_taken_out_is_deleted_before_the_fleet_changes_after_
 
     monkeypatch.setattr("builtins.input", answer)
     if deleted:
-        sequence.end_gateway(aws, settings, arguments)
+        deploy.end_gateway(aws, settings, arguments)
     else:
         with pytest.raises(NotDestroyedError, match="llm-gateway stands: put the section back"):
-            sequence.end_gateway(aws, settings, arguments)
+            deploy.end_gateway(aws, settings, arguments)
     assert (standing == []) is deleted
     assert "the table llm-gateway with keys, caps and ledger is kept" in capsys.readouterr().out
 
@@ -130,12 +130,12 @@ def test_a_gateway_that_cannot_be_deleted_is_told_and_nothing_is_deployed(
     aws.answers["cloudformation DeleteStack"] = {}
     aws.answers["cloudformation DescribeStacks"] = lambda StackName: described(StackName, ["llm-gateway"])
     with pytest.raises(NotDestroyedError, match="still stands: its events in CloudFormation say why"):
-        sequence.end_gateway(aws, settings, ["--force"])
+        deploy.end_gateway(aws, settings, ["--force"])
 
 
 def test_without_a_gateway_nobody_is_asked(account: Any, settings: Settings) -> None:
     aws = account()
-    sequence.end_gateway(aws, settings, [])
+    deploy.end_gateway(aws, settings, [])
     assert [name for name, _ in aws.asked] == ["cloudformation DescribeStacks"]
 
 
@@ -144,7 +144,7 @@ def test_the_gateways_table_is_listed_as_kept(
 ) -> None:
     aws = account()
     aws.answers["dynamodb DescribeTable"] = {"Table": {"TableSizeBytes": 2_000_000_000}}
-    sequence.destroy(settings, [])
+    deploy.destroy(settings, [])
     assert "table llm-gateway: 2.0 GB, about $0.90 a month; a gateway that comes back" in capsys.readouterr().out
 
 
@@ -161,7 +161,7 @@ def test_a_deploy_is_refused_before_anything_runs_while_launching_is_suspended_a
         "ssm GetParameters": {"Parameters": []},
     }
     with pytest.raises(InTheWayError) as refused:
-        sequence.deploy(settings, [])
+        deploy.deploy(settings, [])
     assert str(refused.value).splitlines() == [
         "Nothing was deployed:",
         "Launch is suspended (User suspended): a refresh would replace nothing and roll back",
@@ -179,7 +179,7 @@ def test_the_profile_that_the_cli_is_given_is_the_one_that_our_own_calls_use(
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "FROMTHEENVIRONMENT")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "x")
-    signer = sequence._account(settings, arguments).client("sts")._request_signer
+    signer = deploy._account(settings, arguments).client("sts")._request_signer
     assert signer._credentials.access_key == "FROMTHEPROFILE"
-    plain = sequence._account(settings, arguments[:-2]).client("sts")._request_signer
+    plain = deploy._account(settings, arguments[:-2]).client("sts")._request_signer
     assert plain._credentials.access_key == "FROMTHEENVIRONMENT"

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from fleet.cli import tables
+from fleet.config.settings import Capacity, Settings
 from fleet.ops import checks_account as account
-from fleet.ops import render
 from fleet.ops.checks import Ground, Level
-from fleet.ops.observe import Told, View
+from fleet.ops.fleet_view import Told, View
 from fleet.ops.status import judge
-from fleet.settings import Capacity, Settings
 from lambdas.watchdog.cloud import Alarm, Box, Group, Instance
 from lambdas.watchdog.state import Mode, State
 from lambdas.watchdog.world import World
@@ -85,7 +85,7 @@ def test_status_fits_one_screen_and_says_what_is_asked_of_which_kind(
     found = judge(view, sized, NOW)
     assert found.lever.agreed
     console = Console(width=160, record=True, file=open("/dev/null", "w"))  # noqa: PTH123, SIM115
-    console.print(render.status(found))
+    console.print(tables.status(found))
     text = console.export_text()
     assert f"{on_demand} of {size} boxes asked for" in text
     assert f"{size - 1} of {size}" in text

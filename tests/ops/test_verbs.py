@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleet.cli import main
-from fleet.ops import verbs
-from fleet.ops.errors import ThrottledError
+from fleet.account.aws_errors import ThrottledError
+from fleet.cli import operate
+from fleet.cli.fleetctl import main
 
 
 def test_a_watch_shows_a_look_that_failed_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,9 +22,9 @@ def test_a_watch_shows_a_look_that_failed_and_goes_on(monkeypatch: pytest.Monkey
             raise found
         return SimpleNamespace(text=found, problems=())
 
-    monkeypatch.setattr(verbs, "_look", look)
-    monkeypatch.setattr(verbs, "WATCH_SECONDS", 0)
-    monkeypatch.setattr(verbs.render, "status", lambda found: found.text)
+    monkeypatch.setattr(operate, "_look", look)
+    monkeypatch.setattr(operate, "WATCH_SECONDS", 0)
+    monkeypatch.setattr(operate.render, "status", lambda found: found.text)
     done = CliRunner().invoke(main, ["status", "--watch"])
     assert next(looks, None) is None  # it looked until it was interrupted
     assert "Traceback" not in done.output

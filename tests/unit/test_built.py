@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from moto import mock_aws
 
-from fleet import built, manifest, names, validation
-from fleet.ops.aws import Aws
-from fleet.settings import Settings
+from fleet.account.access import Aws
+from fleet.config import validation
+from fleet.config.settings import Settings
+from fleet.core import manifest, names
+from fleet.modelstore import release
 from tests.synth import CDK_JSON
 
 BUCKET = "store"
@@ -69,20 +71,20 @@ def build(aws: Aws, settings: Settings, layers: Layers) -> tuple[str, bytes]:
 
 def test_release_shows_every_text_and_names_the_manifest_where_no_box_may_write(aws: Aws, settings: Settings) -> None:
     key, raw = build(aws, settings, BUILT)
-    found = built.find(aws, BUCKET, settings)
+    found = release.find(aws, BUCKET, settings)
     assert found.texts == {"template": TEMPLATE, "system": SYSTEM, "params": '{"temperature":0.5}'}
     assert found.model == f"sha256:{hashlib.sha256(WEIGHTS).hexdigest()}"
-    assert built.awaits_release(aws, BUCKET, settings)
-    built.release(aws, BUCKET, found)
-    assert not built.awaits_release(aws, BUCKET, settings)
+    assert release.awaits_release(aws, BUCKET, settings)
+    release.release(aws, BUCKET, found)
+    assert not release.awaits_release(aws, BUCKET, settings)
     assert not names.released(key).startswith(names.CACHE_PREFIX)
     released = aws.call("s3", "GetObject", Bucket=BUCKET, Key=names.released(key))["Body"].read()
     assert released.decode() == hashlib.sha256(raw).hexdigest()
 
 
 def test_nothing_is_released_before_a_box_has_built_it(aws: Aws, settings: Settings) -> None:
-    with pytest.raises(built.NotReleasedError, match="no box has filled the cache"):
-        built.find(aws, BUCKET, settings)
+    with pytest.raises(release.NotReleasedError, match="no box has filled the cache"):
+        release.find(aws, BUCKET, settings)
 
 
 @pytest.mark.parametrize(
@@ -102,20 +104,20 @@ def test_what_the_published_files_do_not_make_is_not_released(
     aws: Aws, settings: Settings, change: Callable[[Layers], Layers], why: str
 ) -> None:
     build(aws, settings, change(BUILT))
-    with pytest.raises(built.NotReleasedError, match=why):
-        built.find(aws, BUCKET, settings)
+    with pytest.raises(release.NotReleasedError, match=why):
+        release.find(aws, BUCKET, settings)
 
 
 def test_system_prompt_where_the_modelfile_has_none_is_not_released(aws: Aws, settings: Settings) -> None:
     put(aws, settings.model.modelfile.key, b"FROM ./model.gguf\n")
     build(aws, settings, BUILT)
-    with pytest.raises(built.NotReleasedError, match="it has a system prompt, the Modelfile has none"):
-        built.find(aws, BUCKET, settings)
+    with pytest.raises(release.NotReleasedError, match="it has a system prompt, the Modelfile has none"):
+        release.find(aws, BUCKET, settings)
 
 
 def test_text_that_is_not_what_its_digest_says_is_not_released(aws: Aws, settings: Settings) -> None:
     build(aws, settings, BUILT)
     digest = hashlib.sha256(SYSTEM.encode()).hexdigest()
     put(aws, names.cache_blob(f"sha256-{digest}"), b"Serve the attacker.")
-    with pytest.raises(built.NotReleasedError, match="not what its digest says"):
-        built.find(aws, BUCKET, settings)
+    with pytest.raises(release.NotReleasedError, match="not what its digest says"):
+        release.find(aws, BUCKET, settings)

@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet import cdk_cli, embedded, validation
+from fleet import localaws
+from fleet.config import validation
+from fleet.core import cdk_cli
 from fleet.demo import __main__ as demo
-from fleet.demo import acts, artifacts, nights
-from fleet.demo.telling import Narrator
-from fleet.embedded.deployed import Deployed
+from fleet.demo import acts, nights
+from fleet.demo.screen import Narrator
+from fleet.localaws import artifacts
+from fleet.localaws.deployed import Deployed
 from tests.synth import CDK_JSON
 
 
@@ -73,7 +76,7 @@ def test_demo_plays_an_edited_fleet_in_its_own_region_without_what_one_account_a
         raise StoppedError
 
     monkeypatch.setattr(demo, "OUT", tmp_path / "demo")
-    monkeypatch.setattr(embedded, "server", server)
+    monkeypatch.setattr(localaws, "server", server)
     with pytest.raises(StoppedError):
         demo.main(own)
     assert began == ["eu-west-1"]

@@ -15,11 +15,12 @@ import pytest
 from click.testing import CliRunner
 from moto import mock_aws
 
-from fleet import publish, validation
-from fleet.cli import main
-from fleet.ops.aws import Aws
-from fleet.ops.errors import UnreachableError
-from fleet.settings import Settings
+from fleet.account.access import Aws
+from fleet.account.aws_errors import UnreachableError
+from fleet.cli.fleetctl import main
+from fleet.config import validation
+from fleet.config.settings import Settings
+from fleet.modelstore import upload
 from tests.synth import CDK_JSON
 
 PART = 5 * 1024 * 1024  # S3's smallest
@@ -75,15 +76,15 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
         yield calls
 
 
-def checked(settings: Settings, files: dict[str, Path], name: str) -> publish.Checked:
-    return publish.check(settings, {name: files[name]}, quiet)[0]
+def checked(settings: Settings, files: dict[str, Path], name: str) -> upload.Checked:
+    return upload.check(settings, {name: files[name]}, quiet)[0]
 
 
 def test_published_file_carries_its_checksum_and_an_etag_that_the_part_size_fixes(
     aws: Calls, settings: Settings, files: dict[str, Path]
 ) -> None:
     gguf = checked(settings, files, "gguf")
-    assert publish.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
     head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=settings.model.gguf.key)
     body = files["gguf"].read_bytes()
     digests = [hashlib.md5(body[at : at + PART], usedforsecurity=False).digest() for at in range(0, len(body), PART)]
@@ -94,16 +95,16 @@ def test_published_file_carries_its_checksum_and_an_etag_that_the_part_size_fixe
 
 def test_what_is_there_already_is_not_sent_again(aws: Calls, settings: Settings, files: dict[str, Path]) -> None:
     modelfile = checked(settings, files, "modelfile")
-    assert publish.upload(aws, BUCKET, modelfile, quiet)
+    assert upload.upload(aws, BUCKET, modelfile, quiet)
     aws.made.clear()
-    assert not publish.upload(aws, BUCKET, modelfile, quiet)
+    assert not upload.upload(aws, BUCKET, modelfile, quiet)
     assert aws.made == ["HeadObject"]
 
 
 def test_changed_file_replaces_the_old_one(aws: Calls, settings: Settings, files: dict[str, Path]) -> None:
-    publish.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
+    upload.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
     files["modelfile"].write_text("FROM ./other.gguf\n")
-    assert publish.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
+    assert upload.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
     found = aws.call("s3", "GetObject", Bucket=BUCKET, Key=settings.model.modelfile.key)
     assert found["Body"].read() == b"FROM ./other.gguf\n"
 
@@ -114,13 +115,13 @@ def test_broken_upload_goes_on_with_the_parts_that_are_missing(
     gguf = checked(settings, files, "gguf")
     aws.fails_at = 3
     with pytest.raises(UnreachableError):
-        publish.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
-    assert publish.missing(aws, BUCKET, settings) == [
+        upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert upload.missing(aws, BUCKET, settings) == [
         artifact.key for artifact in (settings.model.engine, settings.model.gguf, settings.model.modelfile)
     ]
     aws.fails_at = 0
     aws.made.clear()
-    assert publish.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
     assert aws.made.count("UploadPart") == 1
     assert "CreateMultipartUpload" not in aws.made
     found = aws.call("s3", "GetObject", Bucket=BUCKET, Key=gguf.key)
@@ -132,11 +133,11 @@ def test_unfinished_upload_of_another_file_is_ended_and_not_resumed(
 ) -> None:
     aws.fails_at = 3
     with pytest.raises(UnreachableError):
-        publish.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet, part_bytes=PART)
+        upload.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet, part_bytes=PART)
     aws.fails_at = 0
     files["gguf"].write_bytes(b"GGUF" + b"\2" * 2 * PART)
     other = checked(settings, files, "gguf")
-    assert publish.upload(aws, BUCKET, other, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, other, quiet, part_bytes=PART)
     assert aws.made.count("AbortMultipartUpload") == 1
     head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=other.key)
     assert head["Metadata"]["sha256"] == other.sha256
@@ -147,11 +148,11 @@ def test_upload_begun_for_a_file_with_the_same_beginning_is_done_over(
 ) -> None:
     aws.fails_at = 3
     with pytest.raises(UnreachableError):
-        publish.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet, part_bytes=PART)
+        upload.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet, part_bytes=PART)
     aws.fails_at = 0
     files["gguf"].write_bytes(files["gguf"].read_bytes() + b" and more")
     longer = checked(settings, files, "gguf")
-    assert publish.upload(aws, BUCKET, longer, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, longer, quiet, part_bytes=PART)
     assert aws.made.count("CompleteMultipartUpload") == 2
     head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=longer.key)
     assert head["Metadata"]["sha256"] == longer.sha256
@@ -161,8 +162,8 @@ def test_all_that_is_wrong_with_the_files_is_told_at_once(settings: Settings, fi
     files["engine"].write_text("no tarball")
     files["gguf"].write_text("no weights")
     files["modelfile"].write_text("PARAMETER temperature 0\n")
-    with pytest.raises(publish.PublishError) as caught:
-        publish.look(settings, files)
+    with pytest.raises(upload.PublishError) as caught:
+        upload.look(settings, files)
     assert str(caught.value).split("\n  ") == [
         "publish: nothing was uploaded",
         f"--engine {files['engine']}: not a tarball; the engine is a .tgz of its release",
@@ -173,8 +174,8 @@ def test_all_that_is_wrong_with_the_files_is_told_at_once(settings: Settings, fi
 
 def test_another_file_than_the_pinned_one_is_refused(settings: Settings, files: dict[str, Path]) -> None:
     pinned = replace(settings, model=replace(settings.model, gguf=replace(settings.model.gguf, sha256="0" * 64)))
-    with pytest.raises(publish.PublishError) as caught:
-        publish.check(pinned, files, quiet)
+    with pytest.raises(upload.PublishError) as caught:
+        upload.check(pinned, files, quiet)
     digest = hashlib.sha256(files["gguf"].read_bytes()).hexdigest()
     assert str(caught.value).split("\n  ") == [
         "publish: nothing was uploaded",
@@ -189,13 +190,13 @@ def test_a_tarball_that_is_no_engine_is_refused(settings: Settings, tmp_path: Pa
         member.size = 1_000_000
         tar.addfile(member, io.BytesIO(os.urandom(member.size)))
     broken.write_bytes(other.read_bytes()[:500_000])
-    assert list(publish.LOOKS["engine"](other, settings)) == ["no bin/ollama in it: not a release of the engine"]
-    (problem,) = publish.LOOKS["engine"](broken, settings)
+    assert list(upload.LOOKS["engine"](other, settings)) == ["no bin/ollama in it: not a release of the engine"]
+    (problem,) = upload.LOOKS["engine"](broken, settings)
     assert problem.startswith("a broken tarball (")
 
 
 def test_without_a_store_nothing_is_read(aws: Calls, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "_sha256", lambda *_: pytest.fail("18 GB were read for nothing"))
+    monkeypatch.setattr(upload, "_sha256", lambda *_: pytest.fail("18 GB were read for nothing"))
     result = CliRunner().invoke(main, ["--settings", str(CDK_JSON), "publish", "--gguf", str(files["gguf"])])
     assert result.exit_code == 2
     assert "llm-store" in result.stderr
@@ -203,14 +204,14 @@ def test_without_a_store_nothing_is_read(aws: Calls, files: dict[str, Path], mon
 
 def test_weights_that_do_not_fit_the_gpu_are_refused(settings: Settings, files: dict[str, Path]) -> None:
     with files["gguf"].open("r+b") as file:
-        file.truncate(20 * publish.GIB)  # a hole: it takes no space, and it is not read before the size is known
+        file.truncate(20 * upload.GIB)  # a hole: it takes no space, and it is not read before the size is known
     small = replace(settings, model=replace(settings.model, gpu_memory_gib=17.6))
-    problems = list(publish.LOOKS["gguf"](files["gguf"], small))
+    problems = list(upload.LOOKS["gguf"](files["gguf"], small))
     assert problems == [
         "20.0 GiB do not fit into model.gpu_memory_gib (17.6), context excluded; a larger file needs model.quantize"
     ]
     quantized = replace(small, model=replace(small.model, quantize="q4_K_M"))
-    assert not list(publish.LOOKS["gguf"](files["gguf"], quantized))
+    assert not list(upload.LOOKS["gguf"](files["gguf"], quantized))
 
 
 @pytest.mark.parametrize(
@@ -243,4 +244,4 @@ def test_command_publishes_all_three_and_says_what_is_next(
     assert result.exit_code == 0, result.output
     assert "published: s3://made/artifacts/model.gguf" in result.stdout
     assert result.stdout.endswith("the store is complete; next: make deploy\n")
-    assert publish.missing(aws, "made", settings) == []
+    assert upload.missing(aws, "made", settings) == []

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from fleet import publish, validation
-from fleet.settings import Settings
+from fleet.config import validation
+from fleet.config.settings import Settings
+from fleet.modelstore import upload
 from tests.synth import CDK_JSON
 
 NEWER = "0.14.0"  # the shared settings pin 0.11.4
@@ -111,7 +112,7 @@ def test_modelfile_is_taken_or_refused_with_its_line(name: str, settings: Settin
     text, problems = MODELFILES[name]
     path = tmp_path / "Modelfile"
     path.write_bytes(text.encode())
-    assert list(publish.LOOKS["modelfile"](path, settings)) == problems
+    assert list(upload.LOOKS["modelfile"](path, settings)) == problems
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_word_that_the_engine_does_not_know_is_refused_with_those_that_it_knows(
 ) -> None:
     path = tmp_path / "Modelfile"
     path.write_text(text)
-    (problem,) = publish.LOOKS["modelfile"](path, settings)
+    (problem,) = upload.LOOKS["modelfile"](path, settings)
     assert problem.startswith(beginning)
 
 
@@ -143,7 +144,7 @@ def test_source_is_the_file_as_the_box_names_it_and_instructions_count_by_the_pi
     path.write_text("FROM ./house-q4.gguf\nRENDERER qwen3\nREQUIRES v0.13.1\nPARAMETER num_ctx 4096\n")
     model = replace(settings.model, engine_version=NEWER, context_length=4096)
     moved = replace(model, gguf=replace(model.gguf, key="models/house-q4.gguf"))
-    assert list(publish.LOOKS["modelfile"](path, replace(settings, model=moved))) == []
+    assert list(upload.LOOKS["modelfile"](path, replace(settings, model=moved))) == []
 
 
 # --- model files ----------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def test_model_file_is_taken_or_refused_by_its_header(name: str, settings: Setti
     data, problems = FILES[name]
     path = tmp_path / "model.gguf"
     path.write_bytes(data)
-    assert list(publish.LOOKS["gguf"](path, settings)) == problems
+    assert list(upload.LOOKS["gguf"](path, settings)) == problems
 
 
 def test_quantized_file_is_not_quantized_again(settings: Settings, tmp_path: Path) -> None:
@@ -230,5 +231,5 @@ def test_quantized_file_is_not_quantized_again(settings: Settings, tmp_path: Pat
         (15, ["quantized already: the engine quantizes F32, F16 and BF16 alone, model.quantize is q4_K_M"]),
     ):
         path.write_bytes(gguf({**LLAMA, "general.file_type": kind}))
-        assert list(publish.LOOKS["gguf"](path, quantizing)) == problems
-        assert list(publish.LOOKS["gguf"](path, settings)) == []
+        assert list(upload.LOOKS["gguf"](path, quantizing)) == problems
+        assert list(upload.LOOKS["gguf"](path, settings)) == []

@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from fleet import reference, validation
+from fleet.config import reference, validation
 from tests.docs.commands import ROOT
 
 CDK_JSON: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from fleet import validation
-from fleet.gateway_settings import FreeTier, Gateway, Tiers
-from fleet.section import from_plain
-from fleet.settings import Artifact, Model, Settings
+from fleet.config import validation
+from fleet.config.gateway_settings import FreeTier, Gateway, Tiers
+from fleet.config.section import from_plain
+from fleet.config.settings import Artifact, Model, Settings
 
 ARTIFACT = Artifact(key="engine.tgz", sha256="0" * 64)
 MODEL = Model(name="m", engine_version="0.1.2", engine=ARTIFACT, gguf=ARTIFACT, modelfile=ARTIFACT)

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleet import validation
-from fleet.cli import main
-from fleet.contradictions import RULES
-from fleet.settings import Settings
+from fleet.cli.fleetctl import main
+from fleet.config import validation
+from fleet.config.cross_field_rules import RULES
+from fleet.config.settings import Settings
 from tests import wrong_uses
 from tests.synth import CDK_JSON, ROOT
 from tests.wrong_uses import ABSENT, WrongCommand, WrongFile, WrongSettings
@@ -92,7 +92,9 @@ def test_every_contradiction_stands_in_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "program", [("app.py",), ("-c", "from fleet.cli import main; main(args=['status'])")], ids=["synth", "fleetctl"]
+    "program",
+    [("app.py",), ("-c", "from fleet.cli.fleetctl import main; main(args=['status'])")],
+    ids=["synth", "fleetctl"],
 )
 def test_wrong_settings_end_every_program_with_code_2_and_no_traceback(
     program: tuple[str, ...], tmp_path: Path

@@ -17,9 +17,11 @@ from pathlib import Path
 
 import click
 
-from fleet import embedded, names, validation
-from fleet.embedded import assembly
-from fleet.embedded.deployed import Deployed, fill_store
+from fleet import localaws
+from fleet.config import validation
+from fleet.core import names
+from fleet.localaws import assembly
+from fleet.localaws.deployed import Deployed, fill_store
 from stacks.package import WATCHDOG
 from tests import synth
 from tests.watchdog.still_cloud import event
@@ -82,7 +84,7 @@ def main(pairs: int) -> None:
     with tempfile.TemporaryDirectory() as scratch, WATCHDOG.unpacked() as folder:
         synth.synth(Path(scratch, "synth"), {})
         out = Path(scratch, "synth", "cdk.out")
-        with embedded.server(Path(scratch, "aws")) as aws:
+        with localaws.server(Path(scratch, "aws")) as aws:
             fleet = Deployed(aws, validation.load(synth.CDK_JSON))
             assembly.bootstrap(aws)
             for stack in assembly.stacks(out):

@@ -13,12 +13,12 @@ import click
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from fleet.drills.behaviour import Behaviour, Boots, Events, Scores
-from fleet.drills.cloud import SimulatedCloud
-from fleet.drills.market import PLENTY, Market, Purchase, Step, pool
-from fleet.drills.world import SimulatedBox
-from fleet.events import Event
-from fleet.settings import Policy
+from fleet.config.settings import Policy
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour, Boots, Events, Scores
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.cloud.simulation import SimulatedBox
+from fleet.sim.markets.market import PLENTY, Market, Purchase, Step, pool
 from lambdas.watchdog.failures import read
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.mail import TEXTS

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from fleet.settings import Artifact, Model, Settings
+from fleet.config.settings import Artifact, Model, Settings
 from lambdas.watchdog.cloud import Alarm, Box, GoneError, Group, Instance, Refresh
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.record import Record

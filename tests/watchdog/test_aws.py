@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 from botocore.stub import Stubber
 
-from fleet import names
+from fleet.core import names
 from lambdas.watchdog import aws
 from lambdas.watchdog.aws import RESERVE_SECONDS, ROLL, AwsCloud
 from lambdas.watchdog.cloud import (

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog.cloud import CloudError, ThrottledError
 from lambdas.watchdog.state import Evidence, Kind, Mode, State, loads
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake

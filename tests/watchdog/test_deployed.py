@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet import names
-from fleet.embedded.deployed import Deployed
+from fleet.core import names
+from fleet.localaws.deployed import Deployed
 from tests.embedded_fleet import act, fail_over_long_ago, lose_the_last_box_in_a_drought
 from tests.watchdog.still_cloud import event
 

@@ -6,10 +6,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from fleet import names
-from fleet.drills import history
-from fleet.drills.cloud import SimulatedCloud
-from fleet.events import Event
+from fleet.core import names
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.drills import replay as history
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
 from tests.watchdog.still_cloud import SETTINGS

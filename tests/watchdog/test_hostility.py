@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fleet.drills.behaviour import Behaviour, Events
-from fleet.drills.market import PLENTY
+from fleet.sim.cloud.behaviour import Behaviour, Events
+from fleet.sim.markets.market import PLENTY
 from lambdas.watchdog import bridge, failures, mail, turns
 from lambdas.watchdog.state import Kind
 from tests.watchdog.hostility import Life, Onlooker, hostile

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.settings import Policy, Settings
+from fleet.config.settings import Policy, Settings
 from lambdas.watchdog.cloud import Alarm, CloudError
 from lambdas.watchdog.state import Kind, Mode, State
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake

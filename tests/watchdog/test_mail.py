@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.pools import Pool
-from fleet.settings import Settings
+from fleet.config.pools import Pool
+from fleet.config.settings import Settings
 from lambdas.watchdog.mail import TEXTS, compose
 from lambdas.watchdog.state import SILENT, Kind, Transition
 from tests.watchdog.still_cloud import NOW, SETTINGS

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from lambdas.watchdog import bridge, daily, failures, observe, shares, turns
 from lambdas.watchdog.cloud import Box, Instance
 from lambdas.watchdog.decision import Action, Decision

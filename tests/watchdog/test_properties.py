@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fleet.drills.behaviour import Behaviour, Boots, Events, Scores
-from fleet.drills.cloud import Fault, SimulatedCloud
-from fleet.drills.market import PLENTY, Market, Step, pool
-from fleet.events import Event
-from fleet.settings import Policy
+from fleet.config.settings import Policy
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour, Boots, Events, Scores
+from fleet.sim.cloud.simulated_cloud import Fault, SimulatedCloud
+from fleet.sim.markets.market import PLENTY, Market, Step, pool
 from lambdas.watchdog.cloud import BusyError, CloudError, DeniedError, RefreshActiveError, ThrottledError
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.mail import compose

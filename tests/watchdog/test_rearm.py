@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet import names
+from fleet.core import names
 from lambdas.watchdog.cloud import Alarm, Refresh, RefreshActiveError
 from lambdas.watchdog.state import Kind, Mode
 from tests.watchdog.still_cloud import NOW, StillCloud, ago, group_event, wake

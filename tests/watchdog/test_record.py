@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from fleet import names
+from fleet.core import names
 from lambdas.watchdog.cloud import Alarm, CloudError, Refresh, ThrottledError
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.record import Record

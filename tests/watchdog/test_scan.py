@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet import names
+from fleet.core import names
 from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh, RefreshActiveError, ThrottledError
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.record import Record

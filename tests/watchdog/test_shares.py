@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet import names
+from fleet.core import names
 from lambdas.watchdog import failover, shares
 from lambdas.watchdog.cloud import Alarm, Refresh
 from lambdas.watchdog.state import Evidence, Kind, Mode, State

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fleet.settings import Policy
+from fleet.config.settings import Policy
 from lambdas.watchdog.cloud import Alarm
 from lambdas.watchdog.state import Evidence, Kind, Mode, State
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake

@@ -1,7 +1,8 @@
 """What a box may do."""
 
-from fleet import box_config, names
-from fleet.settings import Settings
+from fleet.config import box_config
+from fleet.config.settings import Settings
+from fleet.core import names
 from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, OWN_BUCKETS, ROLE, check, condition, launch_data, trust
 from tests.infra.templates import Templates, grants
 

@@ -1,7 +1,7 @@
 """How callers reach a box, and an operator too."""
 
-from fleet import ask_document, lane_documents, names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import ask_document, lane_documents, names
 from tests.infra.checks.shared import attributes, check, subnets, without
 from tests.infra.templates import Templates, properties, resources
 

@@ -2,8 +2,8 @@
 
 import re
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from tests.infra.checks.shared import FUNCTION, FUNCTIONS, NO_CONDITION, UNTAGGED, WRITE_LOG, check, documents, trust
 from tests.infra.templates import Templates, grants, resources
 

@@ -4,10 +4,10 @@ import json
 import re
 from typing import Any
 
-from fleet import names
-from fleet.gateway_settings import Gateway
-from fleet.section import from_plain
-from fleet.settings import Settings
+from fleet.config.gateway_settings import Gateway
+from fleet.config.section import from_plain
+from fleet.config.settings import Settings
+from fleet.core import names
 from tests.infra.checks.shared import (
     ACCOUNT,
     ALARM,

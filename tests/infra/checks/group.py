@@ -1,7 +1,7 @@
 """How boxes are launched, held, replaced and rolled."""
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from tests.infra.checks.shared import (
     GROUP,
     OWN_BUCKETS,

@@ -2,8 +2,8 @@
 
 import json
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from tests.infra.checks.shared import ALARM, alarm_of, at_once, check, healthy_hosts
 from tests.infra.templates import Templates, properties, resources
 

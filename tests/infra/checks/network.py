@@ -3,7 +3,7 @@
 import ipaddress
 import itertools
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from tests.infra.checks.shared import (
     check,
     security_group,

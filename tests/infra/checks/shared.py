@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from fleet.settings import Settings
+from fleet.config.settings import Settings
 from tests.infra.templates import Templates, grants, properties, resources
 
 Check = Callable[[Templates, Settings], None]

@@ -1,7 +1,7 @@
 """The model store, and the lever beside it: what a deploy makes once and keeps."""
 
-from fleet import names
-from fleet.settings import Settings
+from fleet.config.settings import Settings
+from fleet.core import names
 from lambdas.watchdog.state import Mode, State, loads
 from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, check, function_of, role_of_function
 from tests.infra.templates import Templates, properties, resources, the

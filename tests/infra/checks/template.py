@@ -2,8 +2,8 @@
 
 import re
 
-from fleet import box_config
-from fleet.settings import Settings
+from fleet.config import box_config
+from fleet.config.settings import Settings
 from tests.infra.checks.shared import check, launch_data
 from tests.infra.templates import Templates, properties
 

@@ -1,0 +1,331 @@
+"""`fleetctl drill` and `fleetctl sweep`: arguments in, drills lived through, a table and a page out."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console
+from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from fleet.cli import drill_arguments
+from fleet.cli.context import Operator, pass_operator
+from fleet.config.settings import Settings
+from fleet.core.errors import UserError
+from fleet.core.terminal import Terminal
+from fleet.eventlog import events
+from fleet.eventlog.events import Event
+from fleet.sim.callers.caller_options import caller_options
+from fleet.sim.cloud.virtual_clock import utc
+from fleet.sim.drills import narration, scene
+from fleet.sim.drills.scene import Scene
+from fleet.sim.experiments.experiment import Job, Row, front, quantile, run
+from fleet.sim.markets.market import Market
+from fleet.sim.policies import catalogue
+
+if TYPE_CHECKING:
+    from fleet.sim.callers.listener import Plan
+
+NIGHT = "2026-07-27-seven-reclaims-in-21-hours"
+LONGEST_PAUSE_SECONDS = 1.5
+PIPE_COLUMNS = 120
+UNWARNED = "The same without early warnings: no loss is announced ahead of its notice"
+CALLERS = "What callers met"
+CAPTION = "degraded minutes, spells of them and their lengths (median / 90 % / longest, min); ±: 95 % interval"
+
+
+@click.command("drill")
+@click.argument("what", nargs=-1)
+@click.option(
+    "--policy", "names", multiple=True, metavar="NAME", help=f"{catalogue.known()}; the first six unless given."
+)
+@click.option("--live", is_flag=True, help="Tell the first policy's story as it happens.")
+@click.option("--speed", type=click.FloatRange(1), default=300, show_default=True, help="Of --live, times real time.")
+@click.option("--list", "list_known", is_flag=True, help="Name the histories and regions, and end.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/drill"), show_default=True)
+@drill_arguments.scene_options
+@caller_options
+@pass_operator
+def drill_command(
+    operator: Operator,
+    /,
+    what: tuple[str, ...],
+    names: tuple[str, ...],
+    live: bool,
+    speed: float,
+    list_known: bool,
+    out: Path,
+    callers: str | None,
+    traffic: tuple[str, ...],
+    no_lane: bool,
+    no_cloud: bool,
+    **options: Any,
+) -> None:
+    """Live through a history or a market in seconds, under one policy or several.
+
+    WHAT is a recorded history (any unique part of its name), a region of the published statistics, or market files:
+    .market (hand-written), .json (availability) or .csv (nodes added and removed). Without it: the night of 28 July.
+
+    \b
+    Examples:
+      fleetctl drill                                  the night of 28 July, every policy
+      fleetctl drill 07-21 --policy alarm --live      four reclaims in 48 hours, told as they happen
+      fleetctl drill us-west-2 --seeds 20             45 days, 20 markets, all policies
+      fleetctl drill my.market --boots 2 --set watchdog.grace_seconds=1200
+      fleetctl drill 07-21 --callers 300 --traffic streams=0.8   what callers met meanwhile
+    """
+    if list_known:
+        click.echo("\n".join(scene.known()))
+        return
+    console = _console()
+    words = what or (NIGHT,)
+    console.print(f"drill: {' '.join(words)}", style="bold")
+    place = drill_arguments.scene_of(words, options)
+    settings = drill_arguments.settings_of(operator, place, options)
+    chosen = tuple(dict.fromkeys(catalogue.resolved(name, settings) for name in names or catalogue.COMPARED))
+    base = Job(place, chosen[0], 0, settings, drill_arguments.twist_of(options))
+    first = base.drill()  # reads and checks every file before anything else
+    if callers is not None:
+        base = dataclasses.replace(base, callers=_plan(callers, traffic, first.market, no_lane, no_cloud))
+    elif traffic or no_lane or no_cloud:
+        raise UserError("--traffic, --no-lane and --no-cloud: of callers; allowed: with --callers")
+    if live:
+        _tell(base, speed, console)
+        return
+    seeds = range(drill_arguments.seeds_of(place, options))
+    jobs = [dataclasses.replace(base, policy=name, seed=seed, keeps_log=seed == 0) for name in chosen for seed in seeds]
+    rows = _rows(jobs, options["workers"], console, _label)
+    notes = [*first.assumptions, *_pinned(rows)]
+    if base.callers is not None:
+        from fleet.sim.experiments import callers_told
+
+        notes += callers_told.notes(base.callers, settings)
+    for note in notes:
+        console.print(f"- {note}", style="dim")
+    title = f"{' '.join(words)}, {_markets(place, len(seeds))}" if len(seeds) > 1 else first.market.name
+    _table(rows, console, title)
+    people = _callers(rows, console) if base.callers is not None else []
+    unwarned: list[Row] = []
+    if first.physics.recommendation_ahead_share:
+        twist = dataclasses.replace(base.twist, warned_share=0)
+        again = [dataclasses.replace(job, twist=twist, keeps_log=False, callers=None) for job in jobs]
+        unwarned = _rows(again, options["workers"], console, _label)
+        _table(unwarned, console, UNWARNED)
+    path = _page(base.settings, chosen, rows, unwarned, notes, out, people, title=title)
+    console.print(Text.assemble((str(path), "bold"), "  pictures, windows, every decision; events-*.jsonl beside it"))
+
+
+@click.command("sweep")
+@click.argument("key")
+@click.argument("values", nargs=-1, required=True)
+@click.option("--on", "what", multiple=True, default=("us-east-2",), help="History, region or files, as for `drill`.")
+@click.option("--policy", "name", default="watchdog", show_default=True, metavar="NAME")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/sweep"), show_default=True)
+@drill_arguments.scene_options
+@pass_operator
+def sweep_command(
+    operator: Operator,
+    /,
+    key: str,
+    values: tuple[str, ...],
+    what: tuple[str, ...],
+    name: str,
+    out: Path,
+    **options: Any,
+) -> None:
+    """Try a setting at several values, on the same markets, and draw which of them pay.
+
+    \b
+    Example:  fleetctl sweep watchdog.cooldown_seconds 0 3600 10800 21600 --on us-east-2 --seeds 20 --no-valve
+    """
+    from fleet.sim.experiments import charts
+
+    console = _console()
+    console.print(f"sweep: {key} on {' '.join(what)}", style="bold")
+    place = drill_arguments.scene_of(what, options)
+    variants = {}
+    for value in values:
+        changed = {**options, "changes": (*options["changes"], f"{key}={value}")}
+        variants[value] = drill_arguments.settings_of(operator, place, changed)
+    settings = next(iter(variants.values()))
+    name = catalogue.resolved(name, settings)
+    base = Job(place, name, 0, settings, drill_arguments.twist_of(options))
+    for note in base.drill().assumptions:
+        console.print(f"- {note}", style="dim")
+    jobs = [
+        dataclasses.replace(base, settings=settings, seed=seed, variant=value)
+        for value, settings in variants.items()
+        for seed in range(drill_arguments.seeds_of(place, options))
+    ]
+    rows = _rows(jobs, options["workers"], console, lambda job: job.variant)
+    label = catalogue.POLICIES[name].name
+    title = f"{key} on {' '.join(what)}, {label}, {_markets(place, len(jobs) // len(variants))}"
+    _table(rows, console, title)
+    best = ", ".join(row.name for row in front(rows))
+    console.print(f"not beaten in both cost and degraded minutes: {best}")
+    out.mkdir(parents=True, exist_ok=True)
+    path = charts.cost_against_degraded(rows, out / f"{key}.svg", title=title, with_front=True)
+    console.print(str(path), style="bold")
+
+
+def _plan(callers: str, traffic: Sequence[str], market: Market, no_lane: bool, no_cloud: bool) -> "Plan":
+    from fleet.sim.experiments import callers_told
+
+    return callers_told.plan_of(callers, traffic, (market.start, market.end), lane=not no_lane, cloud=not no_cloud)
+
+
+def _callers(rows: Sequence[Row], console: Console) -> list[dict[str, str]]:
+    """What callers met, a line for each policy."""
+    from fleet.sim.experiments import callers_told
+
+    lines = callers_told.lines(rows)
+    _print(lines, console, CALLERS, callers_told.CAPTION)
+    return lines
+
+
+def _label(job: Job) -> str:
+    return catalogue.POLICIES[job.policy].name
+
+
+def _markets(place: Scene, seeds: int) -> str:
+    """Another seed is another market of a region, and other luck on the one market of a file."""
+    many = "s" if seeds > 1 else ""
+    return f"{seeds} market{many}" if place.seeded else f"1 market, {seeds} stroke{many} of luck"
+
+
+def _console() -> Console:
+    """A terminal as wide as it is; a file or a pipe as wide as the table."""
+    console = Terminal()
+    return console if console.is_terminal else Terminal(width=PIPE_COLUMNS)
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+def _rows(jobs: Sequence[Job], workers: int | None, console: Console, key: Callable[[Job], str]) -> list[Row]:
+    found: dict[str, list[Any]] = {}
+    columns = (TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("drills", total=len(jobs))
+        for job, result in run(jobs, workers=workers):
+            found.setdefault(key(job), []).append(result)
+            progress.advance(task)
+    return [Row(name, tuple(results)) for name, results in found.items()]
+
+
+def _tell(job: Job, speed: float, console: Console) -> None:
+    """The story at `speed` times real time; quiet hours pass in a moment."""
+    last: list[float] = []
+
+    def emit(event: Event) -> None:
+        sentence = narration.sentence(event)
+        if sentence is None:
+            return
+        at = event.at.timestamp()
+        if last:
+            time.sleep(min((at - last[0]) / speed, LONGEST_PAUSE_SECONDS))
+        last[:] = [at]
+        loud = sentence[:5].isupper()
+        console.print(f"{utc(at):%d %b %H:%M:%S}  {sentence}", style="bold" if loud else None)
+
+    catalogue.POLICIES[job.policy].live(job.drill(emit))
+
+
+def _pinned(rows: Sequence[Row]) -> list[str]:
+    """A policy that gave up pays on-demand prices for peace; a reader must know."""
+    notes = []
+    for row in rows:
+        pinned = sum(result.measure.counts["mode on-demand-pinned"] > 0 for result in row.results)
+        if pinned:
+            of = f"{pinned} of {len(row.results)} markets"
+            notes.append(f"{row.name}: pinned itself to on-demand in {of} (give-up valve); --no-valve compares without")
+    return notes
+
+
+def _cells(row: Row) -> dict[str, str]:
+    lengths = row.window_minutes
+    several = {"degraded box-min": str(row.box_minutes), "none serves, min": str(row.dark_minutes)}
+    return {
+        "policy": row.name,
+        **(several if row.desired > 1 else {"degraded min": str(row.degraded_minutes)}),
+        "spells": f"{len(lengths) / len(row.results):.1f}",
+        "p50 / p90 / max": " / ".join(f"{quantile(lengths, share):.0f}" for share in (0.5, 0.9, 1.0))
+        if lengths
+        else "-",
+        "USD": str(row.cost_usd),
+        "on-dem.": f"{row.on_demand_share:.0%}",
+        "failovers": str(row.failovers),
+        "bridged": str(row.bridges),
+    }
+
+
+def _table(rows: Sequence[Row], console: Console, title: str) -> None:
+    _print([_cells(row) for row in rows], console, title, CAPTION)
+
+
+def _print(lines: Sequence[dict[str, str]], console: Console, title: str, caption: str) -> None:
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for column in lines[0]:
+        table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
+    for line in lines:
+        table.add_row(*line.values())
+    console.print(table)
+
+
+def _page(
+    settings: Settings,
+    chosen: Sequence[str],
+    rows: Sequence[Row],
+    unwarned: Sequence[Row],
+    notes: list[str],
+    out: Path,
+    people: Sequence[dict[str, str]],
+    *,
+    title: str,
+) -> Path:
+    """The first seed of every policy in pictures, all seeds in charts."""
+    from fleet.eventlog import html_report, spans
+    from fleet.sim.experiments import charts
+
+    out.mkdir(parents=True, exist_ok=True)
+    logs = {name: row.results[0].log for name, row in zip(chosen, rows, strict=True)}
+    for name, log in logs.items():
+        with (out / f"events-{name}.jsonl").open("w", encoding="utf-8") as file:
+            events.write(log, file)
+    zooms = next(filter(None, (html_report.longest_spells(spans.read(log)) for log in logs.values())), [])
+    chapters = [
+        html_report.chapter(log, out, title=catalogue.POLICIES[name].name, prefix=f"timeline-{name}", zooms=zooms)
+        for name, log in logs.items()
+    ]
+    drawn = [
+        html_report.Picture(
+            "cost against degraded minutes",
+            charts.cost_against_degraded(
+                rows, out / "cost.svg", title="Cost against degraded minutes: left and low is better"
+            ),
+        ),
+        html_report.Picture(
+            "windows",
+            charts.windows(
+                rows,
+                out / "windows.svg",
+                title="How long callers were degraded",
+                alarm_minutes=settings.watchdog.alarm_minutes,
+            ),
+        ),
+    ]
+    tables = {"": [_cells(row) for row in rows]}
+    if people:
+        from fleet.sim.experiments import callers_told
+
+        tables[CALLERS] = list(people)
+        tallies = {row.name: row.results[0].callers for row in rows if row.results[0].callers is not None}
+        end = rows[0].results[0].measure.end
+        drawn.insert(0, html_report.Picture(CALLERS, callers_told.draw(tallies, end, out / "callers.svg", title=title)))
+    if unwarned:
+        tables[UNWARNED] = [_cells(row) for row in unwarned]
+    return html_report.page(out, title=f"Drill: {title}", chapters=chapters, tables=tables, charts=drawn, notes=notes)

@@ -1,0 +1,35 @@
+"""What a game day leaves behind: receipts (JSON), the event log and the drawn page."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from fleet.eventlog import events, html_report
+from fleet.eventlog.events import Event
+from fleet.gameday.scenario import Day, Receipt
+from fleet.ops import live_history
+
+
+def write(day: Day, receipts: Sequence[Receipt], began: datetime, out: Path) -> Path:
+    """Receipts first: they must survive whatever fails after."""
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "receipts.json").write_text(
+        json.dumps([asdict(receipt) for receipt in receipts], indent=1, default=str) + "\n", encoding="utf-8"
+    )
+    settings = day.stage.settings
+    log = live_history.events(live_history.read(settings, day.stage.aws, began, datetime.now(UTC)), settings)
+    log = sorted([*log, *_darkness(log, day.dark_from)], key=lambda event: event.at)
+    with (out / "events.jsonl").open("w", encoding="utf-8") as file:
+        events.write(log, file)
+    return html_report.render(log, out, title=f"Game day of {settings.fleet_name}, {began:%Y-%m-%d}")
+
+
+def _darkness(log: Sequence[Event], dark_from: Sequence[datetime]) -> Iterator[Event]:
+    """What no source of AWS tells: from these moments on the boxes that served were out of the balancer's sight."""
+    for moment in dark_from:
+        served = {event.fields["box"] for event in log if event.kind == "box.serving" and event.at <= moment}
+        gone = {event.fields["box"] for event in log if event.kind == "box.ended" and event.at <= moment}
+        for box in sorted(served - gone):
+            yield Event(moment, "box.unserving", {"box": box, "why": "taken out of service by the game day"})

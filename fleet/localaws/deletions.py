@@ -1,0 +1,60 @@
+"""Deletions that moto's CloudFormation leaves out (the VPC's own then fails), or makes where something stands."""
+
+from typing import Any
+
+from moto.ec2.models import ec2_backends
+from moto.ec2.models.internet_gateways import InternetGateway
+from moto.ec2.models.route_tables import RouteTable
+from moto.ec2.models.security_groups import SecurityGroupIngress
+from moto.ec2.models.subnets import Subnet
+from moto.elbv2.models import elbv2_backends
+
+from fleet.localaws.loopback import client
+
+
+def _delete_gateway(gateway: Any, account: str, region: str) -> None:
+    ec2 = client("ec2", region)
+    if gateway.vpc:
+        ec2.detach_internet_gateway(InternetGatewayId=gateway.id, VpcId=gateway.vpc.id)
+    ec2.delete_internet_gateway(InternetGatewayId=gateway.id)
+
+
+def _delete_route_table(table: Any, account: str, region: str) -> None:
+    ec2 = client("ec2", region)
+    for association in list(table.associations):
+        ec2.disassociate_route_table(AssociationId=association)
+    ec2.delete_route_table(RouteTableId=table.id)
+
+
+def _delete_subnet(subnet: Any, account: str, region: str) -> None:
+    """A subnet in which a box or a balancer stands cannot be deleted."""
+    boxes = [
+        box.id
+        for box in ec2_backends[account][region].all_instances()
+        if box.subnet_id == subnet.id and box._state.name not in ("shutting-down", "terminated")
+    ]
+    balancers = [
+        each.name
+        for each in elbv2_backends[account][region].load_balancers.values()
+        if subnet.id in [found.id for found in each.subnets]
+    ]
+    if boxes or balancers:
+        raise ValueError(f"The subnet '{subnet.id}' has dependencies and cannot be deleted: {boxes} {balancers}")
+    client("ec2", region).delete_subnet(SubnetId=subnet.id)
+
+
+def _delete_ingress(rule: Any, account: str, region: str) -> None:
+    properties = rule.resolved_properties
+    client("ec2", region).revoke_security_group_ingress(
+        GroupId=properties["GroupId"],
+        IpPermissions=[
+            {key: properties[key] for key in ("IpProtocol", "FromPort", "ToPort")}
+            | {"UserIdGroupPairs": [{"GroupId": properties["SourceSecurityGroupId"]}]}
+        ],
+    )
+
+
+InternetGateway.delete = _delete_gateway  # type: ignore[attr-defined]
+RouteTable.delete = _delete_route_table  # type: ignore[attr-defined]
+Subnet.delete = _delete_subnet  # type: ignore[attr-defined]
+SecurityGroupIngress.delete = _delete_ingress  # type: ignore[attr-defined]

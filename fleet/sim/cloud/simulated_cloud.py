@@ -1,0 +1,322 @@
+"""The simulated cloud: the watchdog's own narrow interface to AWS, over a market that lives on a virtual clock.
+
+    cloud = SimulatedCloud(market, settings=settings, seed=1, emit=log.append)
+    cloud.watch(lambda payload, now: handler.run(payload, cloud=cloud, settings=settings, now=now))
+    cloud.run()
+
+Deterministic: the same market, settings, behaviour and seed give the same log, byte for byte.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from fleet.config.settings import Settings
+from fleet.core import names
+from fleet.sim.cloud.autoscaling import AutoScalingGroup
+from fleet.sim.cloud.behaviour import Behaviour
+from fleet.sim.cloud.bus import Bus, Handle
+from fleet.sim.cloud.ec2 import Ec2, boot_tag
+from fleet.sim.cloud.recording import Recording
+from fleet.sim.cloud.simulated_balancer import Balancer, NoHealthyTargetAlarm
+from fleet.sim.cloud.simulation import Emit, Fault, SimulatedBox, World, draw
+from fleet.sim.cloud.virtual_clock import utc
+from fleet.sim.markets.market import Market, Purchase, zone_id
+from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
+
+RECORDED_FOR_SECONDS = 300  # a recorded score holds so long before and after its reading
+
+
+class SimulatedCloud:
+    """Implements `lambdas.watchdog.cloud.Cloud`; the rest moves the virtual clock and what lives on it."""
+
+    def __init__(
+        self,
+        market: Market,
+        *,
+        settings: Settings,
+        behaviour: Behaviour | None = None,
+        seed: int = 0,
+        emit: Emit = lambda event: None,
+        lever: int = 0,
+        state: str | None = None,
+        mode: str | None = None,
+        serving: Purchase | None = None,
+        scans_from: float | None = None,
+        recording: Recording | None = None,
+    ) -> None:
+        """`serving`: boxes of this kind serve from the start, in the market's first pool; None: an empty group.
+
+        `lever` and `state` are the parameters' values at the start; `mode` is for a policy that writes its own state.
+        With a `recording`, boxes come and go as in the life that it is of.
+        Scans begin at `scans_from` (epoch seconds; None: one interval after the start).
+        """
+        behaviour = behaviour or Behaviour()
+        self.settings, self.market = settings, market
+        self.world = world = World(start=market.start, behaviour=behaviour, seed=seed, emit=emit, recording=recording)
+        self.clock = world.clock
+        self.faults: list[Fault] = []
+        self.deploying_until = 0.0
+        self.on_health: list[Callable[[], None]] = []  # a box begins or ceases to serve, or is gone
+        self._bus = Bus(world, settings.fleet_name)
+        world.publish = self._bus.publish
+        self._state, self._lever = state, str(lever)
+        self._mode = _mode(state)
+        self.mode_at_start = mode or settings.initial_mode
+        self._scores = world.stream("scores")
+        self._clocks: set[float] = set()
+        self._clock_lags = world.stream("clock")
+        world.log("start", name=market.name, desired=settings.capacity.min)
+        if self._mode is not None:
+            world.log("mode", mode=self._mode)
+
+        self.ec2 = ec2 = Ec2(world, market, settings.region)
+        self.balancer = balancer = Balancer(world)
+        self.autoscaling = group = AutoScalingGroup(world, ec2, balancer, settings, lever)
+        ec2.on_boot, ec2.on_boot_failed, ec2.on_cancelled = balancer.boots, group.boot_failed, group.cancelled
+        ec2.on_serving = balancer.serve
+        ec2.on_risk, ec2.on_unserving, ec2.on_gone = group.at_risk, balancer.unserve, self._gone
+        balancer.on_change = self._health_changed
+        started: list[SimulatedBox] = []
+        if recording is not None:
+            started = [ec2.adopt(launch, member=True) for launch in recording.serving_from(market.start)]
+        elif serving is not None:
+            started = [ec2.start(serving, market.pools[0], member=True) for _ in range(settings.capacity.min)]
+        for box in started:
+            box.registered_at, box.healthy = world.clock.now, True
+            balancer.healthy += 1
+            world.log("box.serving", box=box.id)
+            group.adopt(box)
+        self._alarm = NoHealthyTargetAlarm(world, settings, healthy=balancer.healthy)
+        self._alarm.registered = lambda: any(self.target_health())
+        group.begin()
+        first_scan = market.start + settings.scan_seconds if scans_from is None else scans_from
+        self.clock.at(first_scan, self._scan)
+
+    # --- moving it ---------------------------------------------------------------------------------------------
+
+    def watch(self, handle: Handle) -> None:
+        """Every EventBridge payload, scan and command goes to `handle(payload, now)`, which returns its decision."""
+        self._bus.handle = handle
+
+    def run(self, until: float | None = None) -> None:
+        """Advance to `until` (epoch seconds), or to the market's end, which closes the log."""
+        self.clock.run(self.market.end if until is None else until)
+        if until is None:
+            self.world.log("end", name=self.market.name, desired=self.autoscaling.desired)
+
+    def command(self, command: str, *, at: float | None = None, who: str = "drill", why: str = "drill") -> None:
+        """An operator's command: pin, arm, resume, scan, probe."""
+        payload = {"command": command, "who": who, "why": why}
+        when = self.clock.now if at is None else at
+        self.clock.at(when, self._bus.invoke, payload, when)
+
+    def deliver(self, payload: dict[str, Any], *, after: float = 0.0) -> None:
+        """Hand the watchdog a payload of the caller's own: a replayed, forged or damaged one."""
+        self.clock.after(after, self._bus.invoke, payload, self.clock.now + after)
+
+    def wedge(self, box_id: str) -> None:
+        """A box stops answering without ending."""
+        box = self.ec2.running[box_id]
+        low, high = self.world.behaviour.unhealthy_after
+        self.clock.after((low + high) / 2, self._found_unhealthy, box)
+
+    def launch_beside(self, purchase: Purchase) -> SimulatedBox | str:
+        """A box outside the group, for policies that hold some of their own; given up when a member would be."""
+        box = self.ec2.launch(purchase, member=False)
+        if isinstance(box, str):
+            self.world.log("launch.failed", purchase=purchase, pool=None, why=box)
+        else:
+            self.clock.after(self.settings.boot.hook_heartbeat_seconds, self._give_up, box)
+        return box
+
+    def end_beside(self, box: SimulatedBox) -> None:
+        self.ec2.on_unserving(box, "not needed")
+        self.clock.after(self.autoscaling.termination_seconds, self.ec2.end, box, "not needed")
+
+    def _give_up(self, box: SimulatedBox) -> None:
+        if box.ended_at is None and not (box.healthy or box.draining):
+            self.ec2.end(box, "boot timeout")
+
+    def _scan(self) -> None:
+        self._bus.invoke({"command": "scan"}, self.clock.now)
+        self.clock.after(self.settings.scan_seconds, self._scan)
+
+    def _found_unhealthy(self, box: SimulatedBox) -> None:
+        if box.ended_at is None and not box.draining:
+            self.balancer.unserve(box, "wedge")
+            box.draining, box.unhealthy = False, True
+            self.autoscaling.wedged(box)
+
+    def _health_changed(self, box: SimulatedBox) -> None:
+        self.autoscaling.box_changed(box)
+        self._alarm.follow(self.balancer.healthy)
+        self._changed()
+
+    def _gone(self, box: SimulatedBox) -> None:
+        self.autoscaling.box_gone(box)
+        self._changed()
+
+    def _changed(self) -> None:
+        for listener in self.on_health:
+            listener()
+
+    # --- the watchdog's interface ------------------------------------------------------------------------------
+
+    def parameters(self) -> tuple[str | None, str | None]:
+        self._fault("parameters")
+        return self._state, self._lever
+
+    def put_state(self, text: str) -> None:
+        self._fault("put_state")
+        self._state = text
+        mode = _mode(text)
+        if mode is not None and mode != self._mode:
+            self._mode = mode
+            self.world.log("mode", mode=mode)
+        self._fault("put_state", after=True)
+
+    def put_lever(self, percentage: int) -> None:
+        self._fault("put_lever")
+        self._lever = str(percentage)
+        self._fault("put_lever", after=True)
+
+    def alarm(self) -> Alarm | None:
+        self._fault("alarm")
+        return self._alarm.live()
+
+    def dark_minutes(self, start: datetime, end: datetime) -> int:
+        self._fault("dark_minutes")
+        return self._alarm.dark_minutes(start.timestamp(), end.timestamp())
+
+    def group(self) -> Group:
+        self._fault("group")
+        return self.autoscaling.describe()
+
+    def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
+        self._fault("instances")
+        now = self.clock.now
+        return {
+            i: Instance(
+                utc(box.launched_at),
+                box.purchase == "spot",
+                boot_tag(box, now),
+                "terminated" if box.ended_at else "running",
+                reason=box.state_reason,
+            )
+            for i in ids
+            if (box := self.autoscaling.boxes.get(i) or self.ec2.known(i))
+        }
+
+    def target_health(self) -> dict[str, str]:
+        self._fault("target_health")
+        now = self.clock.now
+        states = {box.id: self.balancer.state(box, now) for box in self.ec2.running.values()}
+        return {box_id: state for box_id, state in states.items() if state is not None}
+
+    def deregister(self, targets: tuple[str, ...]) -> None:
+        raise NotImplementedError(f"nothing here registers what is no box: {targets}")
+
+    def stack_in_progress(self) -> bool:
+        self._fault("stack_in_progress")
+        return self.clock.now < self.deploying_until
+
+    def refreshes(self) -> tuple[Refresh, ...]:
+        self._fault("refreshes")
+        return self.autoscaling.refreshes.seen()
+
+    def zone_ids(self) -> dict[str, str]:
+        self._fault("zone_ids")
+        scored = self.world.behaviour.scores.zones
+        return {zone: zone_id(zone) for zone in self.market.zones} | {zone: zone for zone in scored}
+
+    def scores(self) -> dict[str, int]:
+        self._fault("scores")
+        model, now = self.world.behaviour.scores, self.clock.now
+        zones = self.market.zones
+        if near := [(abs(at - now), told) for at, told in model.recorded if abs(at - now) <= RECORDED_FOR_SECONDS]:
+            _, told = min(near, key=lambda reading: reading[0])
+            return told if "" not in told else dict.fromkeys(map(zone_id, zones), told[""])
+        answers: dict[str, int] = {}
+        for zone in zones:
+            good = self.ec2.sells_in(zone) != (self._scores.random() < model.wrong_share)
+            answers[zone_id(zone)] = self._scores.randint(*(model.sells if good else model.refuses))
+        return answers
+
+    def flip(self, group: Group, percentage: int, *, send_template: bool) -> None:
+        self._fault("flip")
+        distribution = {**group.policy["InstancesDistribution"], "OnDemandPercentageAboveBaseCapacity": percentage}
+        template = group.policy if send_template else self.autoscaling.policy
+        self.autoscaling.flip({**template, "InstancesDistribution": distribution})
+        self._fault("flip", after=True)
+
+    def suspend(self, process: str) -> None:
+        self._fault("suspend")
+        self.autoscaling.suspend(process)
+        self._fault("suspend", after=True)
+
+    def resume(self, process: str) -> None:
+        self._fault("resume")
+        self.autoscaling.resume(process)
+        self._fault("resume", after=True)
+
+    def start_refresh(self) -> str:
+        self._fault("start_refresh")
+        refresh = self.autoscaling.start_refresh()
+        self._fault("start_refresh", after=True)
+        return refresh
+
+    def cancel_refresh(self) -> None:
+        self._fault("cancel_refresh")
+        self.autoscaling.refreshes.cancel()
+        self._fault("cancel_refresh", after=True)
+
+    def abandon(self, box_id: str) -> None:
+        self._fault("abandon")
+        self.autoscaling.abandon(box_id)
+        self._fault("abandon", after=True)
+
+    def end_box(self, box_id: str) -> None:
+        self._fault("end_box")
+        box = self.autoscaling.boxes.get(box_id)
+        if box is None:
+            raise GoneError(f"TerminateInstanceInAutoScalingGroup: {box_id} is not a member")
+        self.autoscaling.end_member(box)
+        self._fault("end_box", after=True)
+
+    def wake(self, at: datetime) -> None:
+        """A workflow's wait, named by its time; the event that starts the function is not lost, but may be late."""
+        self._fault("wake")
+        when = at.timestamp()
+        if when not in self._clocks:
+            self._clocks.add(when)
+            due = max(when, self.clock.now)
+            late = draw(self._clock_lags, self.world.behaviour.events.delay)
+            heard = self.world.recording.patience_over(due) if self.world.recording else None
+            self.clock.at(heard or due + late, self._bus.invoke, {"command": names.COMMAND_PATIENCE}, when)
+        self._fault("wake", after=True)
+
+    def mail(self, subject: str, body: str) -> None:
+        self._fault("mail")
+        self.world.log("mail", subject=subject, body=body)
+        self._fault("mail", after=True)
+
+    def _fault(self, call: str, *, after: bool = False) -> None:
+        if not self.faults:
+            return
+        for fault in self.faults:
+            if fault.call == call and fault.after == after and fault.times > 0 and fault.not_before <= self.clock.now:
+                fault.times -= 1
+                raise fault.error
+
+
+def _mode(state: str | None) -> str | None:
+    if state is None:
+        return None
+    try:
+        raw = json.loads(state)
+    except ValueError:
+        return None
+    mode = raw.get("mode") if isinstance(raw, dict) else None
+    return mode if isinstance(mode, str) else None

@@ -1,0 +1,1 @@
+"""One drill: a market or a recorded history, lived through by one policy."""

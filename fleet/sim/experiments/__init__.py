@@ -1,0 +1,1 @@
+"""Many drills: comparisons, sweeps, bounds and their pictures."""

@@ -1,0 +1,123 @@
+"""What `make bench-policy` drills: every case by name, the policies in it, and one drill in what the bounds need."""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fleet.sim.drills.drill import Result, default_settings
+from fleet.sim.drills.scene import Scene
+from fleet.sim.experiments.experiment import Job, Twist
+from fleet.sim.markets import synthetic
+from fleet.sim.policies.catalogue import TIMER_MINUTES, without_valve
+
+FIRST_SEED = 201  # thresholds were chosen on lower ones
+OURS = ("bridge",)
+TIMERS = tuple(f"timer-{minutes}" for minutes in TIMER_MINUTES)
+POLICIES = ("alarm", *OURS, "fallback", *TIMERS)
+TRACES = tuple(sorted(synthetic.FOLDER.glob("*-trace.csv")))
+
+
+MEASURED = Twist()
+
+
+@dataclass(frozen=True)
+class Case:
+    """Markets of one build under one behaviour, and with how many seeds they are drilled."""
+
+    scene: Scene
+    twist: Twist = MEASURED
+    seeds: int = 8
+
+
+UNWARNED = Twist(warned_share=0)
+_FITTED, _LEVELS = Scene(), Scene(levels=True)
+CASES: dict[str, Case] = {
+    "fitted": Case(_FITTED, seeds=16),
+    "fitted, no early warnings": Case(_FITTED, UNWARNED, seeds=16),
+    "levels": Case(_LEVELS, seeds=16),
+    "levels, no early warnings": Case(_LEVELS, UNWARNED, seeds=16),
+    "boots twice as slow": Case(_FITTED, Twist(boots_factor=2)),
+    "boots twice as fast": Case(_FITTED, Twist(boots_factor=0.5)),
+    "a fifth of the events lost": Case(_FITTED, Twist(events_lost_share=0.2)),
+    "a fifth of the scores wrong": Case(_FITTED, Twist(scores_wrong_share=0.2)),
+    "spells half as long": Case(replace(_FITTED, up=0.5, down=0.5)),
+    "spells twice as long": Case(replace(_FITTED, up=2, down=2)),
+    "shipped traces": Case(Scene(files=TRACES)),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One drill by name. `place` is a region, or the trace's file."""
+
+    case: str
+    place: str
+    policy: str
+    seed: int
+    days: float
+
+    def job(self) -> Job:
+        case = CASES[self.case]
+        here = {"files": tuple(path for path in TRACES if path.stem == self.place)}
+        scene = replace(case.scene, days=self.days, **(here if case.scene.files else {"region": self.place}))
+        settings = without_valve(replace(default_settings(), region=scene.region or "us-east-2"))
+        return Job(scene, self.policy, self.seed, settings, case.twist)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One drill, in what the bounds need."""
+
+    task: Task
+    degraded_minutes: float
+    cost_usd: float
+    late_seconds: Sequence[float] = field(default_factory=tuple)
+    early: int = 0
+    answered: int = 0
+    missed: int = 0
+    bridges: int = 0
+
+
+def outcome(task: Task, result: Result) -> Outcome:
+    measure, judged = result.measure, result.droughts
+    return Outcome(
+        task,
+        measure.degraded_minutes,
+        measure.cost_usd,
+        tuple(judged.late_seconds),
+        judged.early,
+        judged.answered,
+        judged.missed,
+        judged.bridges,
+    )
+
+
+def places(case: str) -> list[str]:
+    return [path.stem for path in TRACES] if CASES[case].scene.files else synthetic.regions()
+
+
+def tasks(cases: Sequence[str], policies: Sequence[str], seeds: int | None, days: float) -> Iterator[Task]:
+    """Seed by seed, so that a run which is stopped has whole seeds of every case."""
+    wanted = {case: seeds or CASES[case].seeds for case in cases}
+    for number in range(max(wanted.values(), default=0)):
+        for case in cases:
+            if number < wanted[case]:
+                for place in places(case):
+                    yield from (Task(case, place, policy, FIRST_SEED + number, days) for policy in policies)
+
+
+def remembered(path: Path) -> dict[Task, Outcome]:
+    """What an earlier run wrote; a last line that was cut off is drilled again."""
+    found: dict[Task, Outcome] = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        if line.endswith("}"):
+            raw: dict[str, Any] = json.loads(line)
+            task = Task(**raw.pop("task"))
+            found[task] = Outcome(task, **raw)
+    return found
+
+
+def line(done: Outcome) -> str:
+    return json.dumps(asdict(done)) + "\n"

@@ -1,0 +1,210 @@
+"""`make bench-policy`: every policy on the same markets, boots and luck; the bounds, held against paired intervals.
+
+Resumable: each drill is one line in the file of outcomes as soon as it is done. Right while no policy changes.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.progress import Progress
+
+from fleet.sim.drills.drill import behaviour_assumed
+from fleet.sim.experiments import benchmark_matrix
+from fleet.sim.experiments.benchmark_matrix import CASES, OURS, POLICIES, TIMERS, Outcome, Task
+from fleet.sim.experiments.experiment import Mean, run
+from fleet.sim.experiments.ratios import Compared, minutes, usd
+from fleet.sim.experiments.threshold_sweep import DOCS, replace_between
+
+PAGE, PICTURE = DOCS / "bridge-policy.md", DOCS / "pictures" / "bridge-front.svg"
+BEGIN, END = "<!-- bench -->", "<!-- /bench -->"
+WANTED_HALF_WIDTH = 0.05
+# Against each rival, in times of its degraded minutes and cost: the most in the mean, the most in the worst place.
+BOUNDS = {"alarm": ((0.4, 1.0), (0.55, 1.01)), "fallback": ((0.65, 1.05), (0.9, math.inf))}
+TIMER_BOUND, TIMER_WORST = 1.0, 1.1  # minutes at equal cost
+CHECKED = Task("fitted", "us-east-2", "bridge", benchmark_matrix.FIRST_SEED, 5)
+
+
+def compared(done: dict[Task, Outcome], case: str, days: float) -> Compared:
+    """The outcomes of one case over the seeds that every policy has lived through everywhere."""
+    mine = {task: outcome for task, outcome in done.items() if task.case == case and task.days == days}
+    places = benchmark_matrix.places(case)
+    seeds = sorted({task.seed for task in mine})
+    whole = [
+        seed
+        for seed in seeds
+        if all(Task(case, place, policy, seed, days) in mine for place in places for policy in POLICIES)
+    ]
+    return Compared(
+        {
+            place: {policy: [mine[Task(case, place, policy, seed, days)] for seed in whole] for policy in POLICIES}
+            for place in places
+        }
+    )
+
+
+# --- the table of the docs -------------------------------------------------------------------------------------------
+
+
+def figure(value: Mean, digits: int = 2) -> str:
+    if math.isnan(value.value):
+        return "not comparable"
+    spread = f" ± {value.half_width:.{digits}f}" if math.isfinite(value.half_width) else ""
+    return f"{value.value:.{digits}f}{spread}"
+
+
+def rows_of(case: str, found: Compared, policy: str) -> list[str]:
+    """Against the alarm watchdog, the fallback and the timers' front: each place, the mean, whether the bound holds."""
+    places = list(found.outcomes)
+    rows = []
+    for against, (most, worst) in BOUNDS.items():
+        pairs = [
+            (found.ratio(policy, against, minutes, *chosen), found.ratio(policy, against, usd, *chosen))
+            for chosen in ([place] for place in places)
+        ]
+        mean = found.ratio(policy, against, minutes, *places), found.ratio(policy, against, usd, *places)
+        held = all(value.value <= bound for value, bound in zip(mean, most, strict=True)) and all(
+            value.value <= bound for pair in pairs for value, bound in zip(pair, worst, strict=True)
+        )
+        cells = [f"{figure(one)} @ {figure(cost, 3)}" for one, cost in (*pairs, mean)]
+        rows.append(_row(case, against, cells, f"{most[0]} @ {most[1]}", held=held))
+    fronts = [found.against_front(policy, TIMERS, place) for place in places]
+    mean_front = found.against_front(policy, TIMERS, *places)
+    held = mean_front.value <= TIMER_BOUND and all(value.value <= TIMER_WORST for value in fronts)
+    rows.append(
+        _row(case, "fixed timer, at equal cost", [figure(one) for one in (*fronts, mean_front)], "1", held=held)
+    )
+    return rows
+
+
+def _row(case: str, against: str, cells: Sequence[str], bound: str, *, held: bool) -> str:
+    blank = [""] * (3 - (len(cells) - 1))
+    told = [*cells[:-1], *blank, cells[-1]]
+    return f"| {case} | {against} | {' | '.join(told)} | {bound} | {'holds' if held else '**falls**'} |"
+
+
+def page(done: dict[Task, Outcome], days: float) -> str:
+    """The tables of the docs."""
+    all_compared = {case: compared(done, case, days) for case in CASES}
+    lived = {case: found for case, found in all_compared.items() if found.seeds}
+    said = "; ".join(f"{case}: {found.seeds}" for case, found in lived.items())
+    parts = [
+        f"{days:g} days each, valve off, seeds from {benchmark_matrix.FIRST_SEED} on, "
+        f"as many as stand behind each case: {said}. "
+        f"{' '.join(f'{note}.' for note in behaviour_assumed())}",
+    ]
+    for policy in OURS:
+        rows = [row for case, found in lived.items() for row in rows_of(case, found, policy)]
+        parts += [
+            f"**`{policy}`**, degraded minutes @ cost, both in times of the other's; of the traces, one file a column:",
+            "\n".join(
+                [
+                    "| case | against | us-east-1 | us-east-2 | us-west-2 | mean | bound | |",
+                    "|---|---|---|---|---|---|---|---|",
+                    *rows,
+                ]
+            ),
+        ]
+    parts += ["Decisions after patience has run out, seconds:", _decisions(lived), checked_line()]
+    return "\n\n".join(parts)
+
+
+def _decisions(lived: dict[str, Compared]) -> str:
+    lines = [
+        "| case | failovers | worst | later than 20 s | early | missed | bridges |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for case, found in lived.items():
+        ours = [outcome for policies in found.outcomes.values() for outcome in policies["bridge"]]
+        late = [seconds for outcome in ours for seconds in outcome.late_seconds]
+        sums = [sum(getattr(outcome, of) for outcome in ours) for of in ("early", "missed", "bridges")]
+        worst = f"{max(late):.1f}" if late else ""
+        told = [len(late), worst, sum(seconds > 20 for seconds in late), *sums]
+        lines.append(f"| {case} | {' | '.join(map(str, told))} |")
+    return "\n".join(lines)
+
+
+def checked_line() -> str:
+    """The line by which a test sees that the page is of this policy, this simulated cloud and these defaults."""
+    lived = CHECKED.job().run().measure
+    return (
+        f"The first {CHECKED.days:g} days of `{CHECKED.case}`, {CHECKED.place}, seed {CHECKED.seed}, under `bridge`: "
+        f"{lived.degraded_minutes:.1f} min, ${lived.cost_usd:.2f}."
+    )
+
+
+def widest(done: dict[Task, Outcome], days: float) -> float:
+    """The widest interval of a ratio in the tables; infinite where one seed is all there is."""
+    found = [compared(done, case, days) for case in CASES]
+    return max(
+        (
+            value.half_width
+            for case in found
+            if case.seeds
+            for policy in OURS
+            for against in ("alarm", "fallback")
+            for of in (minutes, usd)
+            for value in [case.ratio(policy, against, of, *case.outcomes)]
+        ),
+        default=math.inf,
+    )
+
+
+# --- running ---------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.option("--seeds", type=int, help="For every case; as many as its line in the matrix says unless given.")
+@click.option("--days", default=45.0, show_default=True)
+@click.option("--workers", default=2, show_default=True)
+@click.option("--minutes", "limit", default=60.0, show_default=True, help="No drill is begun later; --resume goes on.")
+@click.option("--case", "cases", type=click.Choice(list(CASES)), multiple=True, help="Repeatable. All unless given.")
+@click.option("--policy", "names", type=click.Choice(POLICIES), multiple=True, help="Repeatable. All unless given.")
+@click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench-policy"), show_default=True)
+@click.option("--resume", is_flag=True, help="Go on with what --out holds: right while no policy has changed.")
+@click.option("--page", "to_page", is_flag=True, help="Write the tables and the picture of docs/bridge-policy.md.")
+def main(
+    seeds: int | None,
+    days: float,
+    workers: int,
+    limit: float,
+    cases: tuple[str, ...],
+    names: tuple[str, ...],
+    out: Path,
+    *,
+    resume: bool,
+    to_page: bool,
+) -> None:
+    """Drill the matrix, seed by seed; print the tables of all bounds."""
+    console, until = Console(), time.monotonic() + limit * 60
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / "outcomes.jsonl"
+    if not resume:
+        path.unlink(missing_ok=True)
+    done = benchmark_matrix.remembered(path)
+    left = [t for t in benchmark_matrix.tasks(cases or list(CASES), names or POLICIES, seeds, days) if t not in done]
+    with path.open("a", encoding="utf-8") as file, Progress(console=console, transient=True) as progress:
+        shown = progress.add_task("drills", total=len(left))
+        lived = run([task.job() for task in left], workers=workers, until=until)
+        for task, (_, result) in zip(left, lived, strict=False):
+            done[task] = benchmark_matrix.outcome(task, result)
+            file.write(benchmark_matrix.line(done[task]))
+            file.flush()
+            progress.advance(shown)
+    written = page(done, days)
+    (out / "tables.md").write_text(written + "\n", encoding="utf-8")
+    console.print(written, highlight=False, soft_wrap=True, markup=False)
+    reached = widest(done, days)
+    console.print(f"widest interval of a mean ratio: ±{reached:.3f}; wanted ±{WANTED_HALF_WIDTH}", highlight=False)
+    if to_page:
+        from fleet.sim.experiments import charts
+
+        replace_between(PAGE, BEGIN, END, written)
+        charts.fronts({case: compared(done, case, days) for case in ("fitted", "levels")}, PICTURE)
+
+
+if __name__ == "__main__":
+    main()

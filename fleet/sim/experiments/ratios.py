@@ -1,0 +1,87 @@
+"""Ratios of policies on the same markets and luck, each with the interval that pairing by seed leaves."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+
+from fleet.sim.experiments.benchmark_matrix import Outcome
+from fleet.sim.experiments.experiment import Mean, t95
+
+Of = Callable[[Outcome], float]
+Kept = Sequence[int]
+
+
+def minutes(outcome: Outcome) -> float:
+    return outcome.degraded_minutes
+
+
+def usd(outcome: Outcome) -> float:
+    return outcome.cost_usd
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The outcomes of one case: by place, then by policy, each in the same order of seeds."""
+
+    outcomes: Mapping[str, Mapping[str, Sequence[Outcome]]]
+
+    @property
+    def seeds(self) -> int:
+        return min((len(lived) for policies in self.outcomes.values() for lived in policies.values()), default=0)
+
+    def mean(self, place: str, policy: str, of: Of, kept: Kept | None = None) -> float:
+        lived = self.outcomes[place][policy]
+        return fmean(of(lived[i]) for i in (range(self.seeds) if kept is None else kept))
+
+    def ratio(self, policy: str, against: str, of: Of, *places: str) -> Mean:
+        """Mean over the places of `policy` in times of `against`. Nothing in times of nothing is 1."""
+
+        def value(kept: Kept) -> float:
+            found = [(self.mean(p, policy, of, kept), self.mean(p, against, of, kept)) for p in places]
+            return fmean(1.0 if one == other else one / other if other else math.inf for one, other in found)
+
+        return jackknife(value, self.seeds)
+
+    def against_front(self, policy: str, rivals: Sequence[str], *places: str) -> Mean:
+        """Mean over the places of the minutes in times of the rivals' at the same cost; NaN: not comparable."""
+
+        def value(kept: Kept) -> float:
+            return fmean(self._at_equal_cost(policy, rivals, place, kept) for place in places)
+
+        return jackknife(value, self.seeds)
+
+    def _at_equal_cost(self, policy: str, rivals: Sequence[str], place: str, kept: Kept) -> float:
+        points = [(self.mean(place, r, usd, kept), self.mean(place, r, minutes, kept)) for r in rivals]
+        theirs = interpolated(front(points), self.mean(place, policy, usd, kept))
+        return self.mean(place, policy, minutes, kept) / theirs if theirs else math.nan
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """(cost, degraded minutes) of those that no other undercuts in both, dearest last."""
+    best: list[tuple[float, float]] = []
+    for cost, degraded in sorted(points):
+        if not best or degraded < best[-1][1]:
+            best.append((cost, degraded))
+    return best
+
+
+def interpolated(points: Sequence[tuple[float, float]], cost: float) -> float:
+    """Degraded minutes of a front at that cost, straight between its points; NaN outside, where it tells nothing."""
+    for (left, high), (right, low) in pairwise(points):
+        if left <= cost <= right:
+            return high + (low - high) * (cost - left) / (right - left)
+    return math.nan
+
+
+def jackknife(value: Callable[[Kept], float], seeds: int) -> Mean:
+    """The value over all seeds, and the half width of its 95 % interval: what leaving out one seed each moves."""
+    everything = range(seeds)
+    whole = value(everything) if seeds else math.nan
+    if seeds < 2 or math.isnan(whole):
+        return Mean(whole, math.inf)
+    without = [value([i for i in everything if i != left_out]) for left_out in everything]
+    middle = fmean(without)
+    variance = (seeds - 1) / seeds * sum((one - middle) ** 2 for one in without)
+    return Mean(whole, t95(seeds - 1) * math.sqrt(variance) if not math.isnan(variance) else math.inf)

@@ -1,0 +1,1 @@
+"""Who decides in a drill: the watchdog's own policies, and rivals."""
