@@ -17,7 +17,7 @@ from stacks.package import Package
 RUNTIME = lambda_.Runtime.PYTHON_3_14
 
 
-class Room(cdk.Stack):
+class BaseStack(cdk.Stack):
     """One stack of the fleet. The CDK CLI names the account; the region and the zones are settings."""
 
     def __init__(self, app: cdk.App, room: str, settings: Settings) -> None:

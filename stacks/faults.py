@@ -16,7 +16,7 @@ from fleet.config.settings import Settings
 from fleet.config.validation import load
 from fleet.core import names
 from fleet.core.errors import UserError, exit_with
-from stacks.base_stack import Room
+from stacks.base_stack import BaseStack
 from stacks.grants import GROUP_ARN_WILDCARD
 
 SPOT_BOX, GROUP = "aws:ec2:spot-instance", "aws:ec2:autoscaling-group"
@@ -26,7 +26,7 @@ STOPPED_BY = ("nothing-serves", "function-failed")  # the watchdog had its time,
 STOPPED_BY_GATEWAYS = ("gateway-nobody-answers",)  # callers are turned away
 
 
-class FaultsStack(Room):
+class FaultsStack(BaseStack):
     """One template a fault, the role that they run with, and the alarms that end them."""
 
     def __init__(self, app: cdk.App, settings: Settings) -> None:

@@ -17,7 +17,7 @@ from aws_cdk import aws_logs as logs
 from fleet.config.gateway_settings import BALANCER_IDLE_SECONDS, Gateway
 from fleet.config.settings import Settings
 from fleet.core import names
-from stacks.base_stack import Room, accept, python_function
+from stacks.base_stack import BaseStack, accept, python_function
 from stacks.gateway_alarms import GatewayAlarms
 from stacks.gateway_grants import execution_role, task_role
 from stacks.group import GroupStack
@@ -37,7 +37,7 @@ HTTP_OK = "200"
 PARTITION_KEY, SORT_KEY, EXPIRY = "pk", "sk", "ttl"  # as assets/gateway/store.py writes them
 
 
-class GatewayStack(Room):
+class GatewayStack(BaseStack):
     """Everything between callers and the fleet's own balancer."""
 
     def __init__(

@@ -9,7 +9,7 @@ from aws_cdk import aws_sns as sns
 
 from fleet.config.settings import Settings
 from fleet.core import names
-from stacks.base_stack import Room
+from stacks.base_stack import BaseStack
 from stacks.monitoring import FIVE_MINUTES, ONE_MINUTE, fleet_metric, mailing_alarm
 
 BROKEN_IN_FIVE_MINUTES = 5  # a reclaim breaks the one or two streams that it finds
@@ -21,7 +21,7 @@ class GatewayAlarms:
 
     def __init__(
         self,
-        room: Room,
+        room: BaseStack,
         settings: Settings,
         *,
         topic: sns.ITopic,

@@ -5,12 +5,12 @@ from typing import Any
 from aws_cdk import aws_iam as iam
 
 from fleet.config.gateway_settings import Fallback, Gateway
-from stacks.base_stack import Room
+from stacks.base_stack import BaseStack
 
 ECS_TASKS = "ecs-tasks.amazonaws.com"
 
 
-def task_role(room: Room, gateway: Gateway, *, table_arn: str, modelfile_arn: str) -> iam.Role:
+def task_role(room: BaseStack, gateway: Gateway, *, table_arn: str, modelfile_arn: str) -> iam.Role:
     """One grant for each call of assets/gateway; a transaction is granted as what it puts and updates."""
     statements = [
         room.allow("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", on=table_arn)
@@ -21,7 +21,7 @@ def task_role(room: Room, gateway: Gateway, *, table_arn: str, modelfile_arn: st
     return _role(room, "TaskRole", statements)
 
 
-def _proof(room: Room, fallback: Fallback) -> iam.PolicyStatement:
+def _proof(room: BaseStack, fallback: Fallback) -> iam.PolicyStatement:
     """How the fallback is asked: by a key that is read, or by a call of AWS that is signed."""
     if fallback.key_secret:
         # aws-behaviours: secret-suffix
@@ -42,7 +42,7 @@ def _proof(room: Room, fallback: Fallback) -> iam.PolicyStatement:
     )
 
 
-def execution_role(room: Room, *, repository_arn: str, log_group_arn: str) -> iam.Role:
+def execution_role(room: BaseStack, *, repository_arn: str, log_group_arn: str) -> iam.Role:
     """What ECS does before and beside the tasks: pull their image, deliver their log."""
     return _role(
         room,
@@ -60,7 +60,7 @@ def execution_role(room: Room, *, repository_arn: str, log_group_arn: str) -> ia
     )
 
 
-def _role(room: Room, name: str, statements: list[iam.PolicyStatement]) -> Any:
+def _role(room: BaseStack, name: str, statements: list[iam.PolicyStatement]) -> Any:
     return iam.Role(
         room,
         name,

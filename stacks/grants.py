@@ -10,13 +10,13 @@ from aws_cdk import aws_s3_assets as assets
 from fleet.config import box_config
 from fleet.config.settings import Settings
 from fleet.core import names
-from stacks.base_stack import Room
+from stacks.base_stack import BaseStack
 
 GROUP_ARN_WILDCARD = "an Auto Scaling group's ARN holds an id that only AWS knows; the name is the fleet's"
 
 
 def box_role(
-    room: Room,
+    room: BaseStack,
     settings: Settings,
     *,
     bucket: s3.Bucket,
@@ -81,7 +81,7 @@ def box_role(
 
 
 def launch_grants(
-    room: Room,
+    room: BaseStack,
     settings: Settings,
     *,
     template_id: str,

@@ -19,13 +19,13 @@ from aws_cdk import aws_ssm as ssm
 from fleet.config import box_config
 from fleet.config.settings import Settings
 from fleet.core import ask_document, lane_documents, names
-from stacks.base_stack import Room, accept, python_function
+from stacks.base_stack import BaseStack, accept, python_function
 from stacks.grants import box_role, launch_grants
 from stacks.monitoring import Monitoring
-from stacks.network import Network
+from stacks.network import FleetNetwork
 from stacks.package import CUSTOM_RESOURCES
 from stacks.store import StoreStack
-from stacks.watchdog import Watchdog
+from stacks.watchdog import WatchdogFunction
 
 ROOT_DEVICE = "/dev/xvda"
 # With the launch hook this grace begins when the box serves already: long enough for a blip, not to hide early deaths.
@@ -36,13 +36,13 @@ HEALTH_PROBES = 2  # the least that a network balancer takes
 # Launch-first, always: never below what should serve, room for a successor of every box.
 
 
-class GroupStack(Room):
+class GroupStack(BaseStack):
     """Everything that launches, routes to and ends a box."""
 
     def __init__(self, app: cdk.App, settings: Settings, *, store: StoreStack) -> None:
         super().__init__(app, "group", settings)
         self._settings, self._store = settings, store
-        self.network = network = Network(self, settings)
+        self.network = network = FleetNetwork(self, settings)
         self.group_arn = self.arn(
             "autoscaling", f"autoScalingGroup:*:autoScalingGroupName/{names.group(settings.fleet_name)}"
         )
@@ -89,7 +89,7 @@ class GroupStack(Room):
                 target_type="/AWS::EC2::Instance",
                 update_method="NewVersion",  # a changed script is a new version, not a new document
             )
-        watchdog = Watchdog(
+        watchdog = WatchdogFunction(
             self,
             settings,
             healthy_targets=self.healthy_targets,

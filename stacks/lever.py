@@ -9,11 +9,11 @@ import aws_cdk as cdk
 from fleet.config.settings import Settings
 from fleet.core import names
 from lambdas.watchdog.state import Mode, State
-from stacks.base_stack import Room, python_function
+from stacks.base_stack import BaseStack, python_function
 from stacks.package import CUSTOM_RESOURCES
 
 
-class LeverStack(Room):
+class LeverStack(BaseStack):
     """Both parameters, with the first values that the settings ask for."""
 
     def __init__(self, app: cdk.App, settings: Settings) -> None:

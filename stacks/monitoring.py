@@ -9,8 +9,8 @@ from aws_cdk import aws_sns as sns
 
 from fleet.config.settings import Settings
 from fleet.core import names
-from stacks.base_stack import Room
-from stacks.watchdog import Watchdog
+from stacks.base_stack import BaseStack
+from stacks.watchdog import WatchdogFunction
 
 FIVE_MINUTES = cdk.Duration.minutes(5)
 ONE_MINUTE = cdk.Duration.minutes(1)
@@ -28,7 +28,7 @@ def fleet_metric(fleet: str, name: str, statistic: str) -> cloudwatch.Metric:
 
 
 def mailing_alarm(
-    room: Room,
+    room: BaseStack,
     fleet: str,
     topic: sns.ITopic,
     page: str,
@@ -59,7 +59,9 @@ def mailing_alarm(
 class Monitoring:
     """Dashboard and alarms of one fleet."""
 
-    def __init__(self, room: Room, settings: Settings, *, healthy: cloudwatch.Metric, watchdog: Watchdog) -> None:
+    def __init__(
+        self, room: BaseStack, settings: Settings, *, healthy: cloudwatch.Metric, watchdog: WatchdogFunction
+    ) -> None:
         self._room, self._fleet = room, settings.fleet_name
         self._topic = watchdog.topic
 

@@ -11,15 +11,15 @@ from aws_cdk import aws_ec2 as ec2
 from fleet.config.cross_field_rules import SECURITY_GROUP, ZONE_BITS
 from fleet.config.settings import Settings
 from fleet.core import names
-from stacks.base_stack import Room, accept
+from stacks.base_stack import BaseStack, accept
 
 HTTP, HTTPS = 80, 443
 
 
-class Network:
+class FleetNetwork:
     """VPC (new or existing), S3 endpoint and the two security groups."""
 
-    def __init__(self, room: Room, settings: Settings) -> None:
+    def __init__(self, room: BaseStack, settings: Settings) -> None:
         self._room = room
         self.vpc = self._new_vpc(settings) if settings.network.vpc_id is None else self._existing_vpc(settings)
         if settings.network.vpc_id is None or settings.network.route_table_ids:
@@ -94,7 +94,7 @@ class GatewayGroups:
     Here and not in its own stack, since the fleet's balancer admits the tasks, and each stack would need the other.
     """
 
-    def __init__(self, network: Network, settings: Settings) -> None:
+    def __init__(self, network: FleetNetwork, settings: Settings) -> None:
         self.balancer = network.security_group("GatewayBalancerGroup", "Callers of the gateway")
         self.tasks = network.security_group("GatewayGroup", "The gateway: its port from its balancer only")
         network.admit(self.balancer, settings, ec2.Port.tcp(door_port(settings)))

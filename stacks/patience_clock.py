@@ -12,14 +12,14 @@ from aws_cdk import aws_stepfunctions_tasks as tasks
 
 from fleet.config.settings import Settings
 from fleet.core import names
-from stacks.base_stack import Room, accept
+from stacks.base_stack import BaseStack, accept
 
 RETRY_SECONDS = 2  # the function is its own mutex, and one of its decisions takes a second or two
 ATTEMPTS = 15
 LIFE_MINUTES = 30  # patience is at most 15
 
 
-def patience_clock(room: Room, settings: Settings, function: lambda_.IFunction) -> sfn.StateMachine:
+def patience_clock(room: BaseStack, settings: Settings, function: lambda_.IFunction) -> sfn.StateMachine:
     """Input `{"at": ISO time}`: waits, then sends the patience command. Whoever starts it names it by its time."""
     wait = sfn.Wait(room, "WaitForPatience", time=sfn.WaitTime.timestamp_path("$.at"))
     wake = tasks.LambdaInvoke(

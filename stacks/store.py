@@ -5,13 +5,13 @@ from aws_cdk import aws_s3 as s3
 
 from fleet.config.settings import Settings
 from fleet.core import names
-from stacks.base_stack import Room, accept
+from stacks.base_stack import BaseStack, accept
 
 OLD_VERSION_DAYS = 7  # time to notice a wrong publish and go back
 UNFINISHED_UPLOAD_DAYS = 7  # a broken publish can be resumed for a week
 
 
-class StoreStack(Room):
+class StoreStack(BaseStack):
     """The bucket. `fleetctl publish` fills it before the group exists."""
 
     def __init__(self, app: cdk.App, settings: Settings) -> None:

@@ -13,7 +13,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from fleet.config.settings import Settings
 from fleet.core import names
 from lambdas.watchdog.signals import BOX_EVENTS, ENDING, GROUP_EVENTS, STATE_EVENT
-from stacks.base_stack import Room, python_function
+from stacks.base_stack import BaseStack, python_function
 from stacks.grants import GROUP_ARN_WILDCARD
 from stacks.package import WATCHDOG
 from stacks.patience_clock import patience_clock
@@ -25,12 +25,12 @@ RETRIES = 2
 SCAN_EVENT = {"command": "scan"}
 
 
-class Watchdog:
+class WatchdogFunction:
     """Alarm, topic, function, rules."""
 
     def __init__(
         self,
-        room: Room,
+        room: BaseStack,
         settings: Settings,
         *,
         healthy_targets: cloudwatch.Metric,

@@ -81,7 +81,7 @@ class Situation:
 
 
 @dataclass(frozen=True)
-class Ask:
+class AskTarget:
     """Ask a target after a pause; `fresh`: over a new connection, so that the balancer chooses anew."""
 
     tier: Tier
@@ -111,7 +111,7 @@ class Refuse:
     why: str
 
 
-Step = Ask | Wait | PassOn | Refuse
+Step = AskTarget | Wait | PassOn | Refuse
 
 
 def next_step(now: Situation) -> Step:
@@ -127,32 +127,32 @@ def next_step(now: Situation) -> Step:
         if again:
             return again
         if not now.cloud:
-            return Ask(Tier.CLOUD)
+            return AskTarget(Tier.CLOUD)
     return _back_in_line(now)
 
 
-def _gpu_again(now: Situation, last: Failure | None) -> Ask | None:
+def _gpu_again(now: Situation, last: Failure | None) -> AskTarget | None:
     """The GPU, first or once more; None: another must answer."""
     if now.gpu or now.elapsed >= now.budget:
         return None
     if last is None:
-        return Ask(Tier.GPU)
+        return AskTarget(Tier.GPU)
     same = [failure for failure in now.failures if failure.kind is last.kind]
     if last.kind is Kind.REFUSED:
         in_time = now.elapsed - same[0].at + FRESH_PAUSE_SECONDS <= FRESH_SECONDS
-        return Ask(Tier.GPU, FRESH_PAUSE_SECONDS, True) if len(same) < FRESH_CONNECTIONS and in_time else None
+        return AskTarget(Tier.GPU, FRESH_PAUSE_SECONDS, True) if len(same) < FRESH_CONNECTIONS and in_time else None
     if last.kind is Kind.BUSY:
         boxes = [failure.box for failure in same]
         new = last.box and len(set(boxes)) == len(boxes) < BOXES_MOST
-        return Ask(Tier.GPU, fresh=True) if new else None
+        return AskTarget(Tier.GPU, fresh=True) if new else None
     if last.kind is Kind.RESET or last.status == SERVER_ERROR:
         crashes = [failure for failure in now.failures if failure.kind is Kind.RESET or failure.status == SERVER_ERROR]
-        return Ask(Tier.GPU, fresh=True) if len(crashes) == 1 else None
+        return AskTarget(Tier.GPU, fresh=True) if len(crashes) == 1 else None
     if last.status in {TOO_MANY, UNAVAILABLE} and last.retry_after_seconds is not None:
         polite = [failure for failure in same if failure.status in {TOO_MANY, UNAVAILABLE}]
         wait = last.retry_after_seconds
         fits = wait <= RETRY_AFTER_MOST_SECONDS and now.elapsed + wait < now.budget
-        return Ask(Tier.GPU, wait) if fits and len(polite) == 1 else None
+        return AskTarget(Tier.GPU, wait) if fits and len(polite) == 1 else None
     return None
 
 
@@ -162,7 +162,7 @@ def _back_in_line(now: Situation) -> Step:
         return _refuse(now, _story(now))
     if now.gpu:
         return Wait(LINE_PAUSE_SECONDS)
-    return Ask(Tier.GPU, LINE_PAUSE_SECONDS if now.failures else 0.0, True)
+    return AskTarget(Tier.GPU, LINE_PAUSE_SECONDS if now.failures else 0.0, True)
 
 
 def _refuse(now: Situation, why: str) -> Refuse:

@@ -58,7 +58,7 @@ class Serving:
         while True:
             step = fallback.next_step(self._situation())
             match step:
-                case fallback.Ask(tier, after, fresh):
+                case fallback.AskTarget(tier, after, fresh):
                     if after:
                         await asyncio.sleep(after)
                     try:

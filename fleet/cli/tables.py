@@ -11,10 +11,10 @@ from rich.text import Text
 
 from fleet.core.terminal import Terminal
 from fleet.eventlog.events import Event
-from fleet.gameday.scenario import Receipt
+from fleet.gameday.scenario import StepReceipt
 from fleet.ops.checks import Level
-from fleet.ops.live_history import Life
-from fleet.ops.preflight import Line
+from fleet.ops.live_history import BoxRecord
+from fleet.ops.preflight import CheckLine
 from fleet.ops.status import BoxStatus, Status
 
 BOXES_NAMED = 8  # in a larger fleet, boxes alike share a line of the status
@@ -28,7 +28,7 @@ def _plain_table(*columns: str) -> Table:
     return table
 
 
-def preflight(lines: Sequence[Line]) -> None:
+def preflight(lines: Sequence[CheckLine]) -> None:
     """One line a check, its remedy below, and the count at the end."""
     table = _plain_table("", "", "")
     for line in lines:
@@ -107,7 +107,7 @@ def _span(seconds: int) -> str:
 SHOWN_TRANSITIONS = {"notice", "launch.failed", "alarm", "mode", "lever", "mail"}
 
 
-def history(log: Sequence[Event], boxes: Mapping[str, Life], page: Path, *, lines: int) -> Group:
+def history(log: Sequence[Event], boxes: Mapping[str, BoxRecord], page: Path, *, lines: int) -> Group:
     """Transitions in order, boots by stage, lines that were skipped, where the page is."""
     told = _plain_table("at", "what", "")
     for event in log:
@@ -122,7 +122,7 @@ def history(log: Sequence[Event], boxes: Mapping[str, Life], page: Path, *, line
     return Group(told, Text(), boots, Text(), *skipped, f"drawn in {page}")
 
 
-def game_day(receipts: Sequence[Receipt], page: Path) -> None:
+def game_day(receipts: Sequence[StepReceipt], page: Path) -> None:
     """One line a step."""
     table = _plain_table("", "step", "expected", "seen", "s", "requests", "failed", "outage s")
     for step in receipts:

@@ -39,7 +39,7 @@ HONEST = "refused with 503"  # with a Retry-After: neither could in time
 
 
 @dataclass
-class Asked:
+class DemoRequest:
     """One request as its caller saw it."""
 
     at: float
@@ -55,7 +55,7 @@ class Asked:
 class Played:
     """What came of the act."""
 
-    everybody: list[Asked]
+    everybody: list[DemoRequest]
     cloud_asked: int  # requests that reached its stand-in
     gpu_again: float  # real seconds from the successor's serving to its first request
 
@@ -116,7 +116,7 @@ def environment(scale: float) -> dict[str, str]:
     return {**os.environ, names.ENV_GATEWAY: json.dumps(config)}
 
 
-async def ask(session: aiohttp.ClientSession, url: str, asked: Asked, tokens: int, scale: float) -> None:
+async def ask(session: aiohttp.ClientSession, url: str, asked: DemoRequest, tokens: int, scale: float) -> None:
     """Ask once, read to the end, and note in `asked` what was met."""
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}], "max_tokens": tokens}
     began = time.monotonic()
@@ -139,12 +139,12 @@ async def ask(session: aiohttp.ClientSession, url: str, asked: Asked, tokens: in
     asked.seconds = (time.monotonic() - began) * scale
 
 
-async def _callers(url: str, scale: float, every: float) -> list[Asked]:
-    everybody, asking = list[Asked](), list[asyncio.Task[None]]()
+async def _callers(url: str, scale: float, every: float) -> list[DemoRequest]:
+    everybody, asking = list[DemoRequest](), list[asyncio.Task[None]]()
     began = time.monotonic()
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
 
-        def one(asked: Asked, tokens: int) -> None:
+        def one(asked: DemoRequest, tokens: int) -> None:
             everybody.append(asked)
             asking.append(asyncio.create_task(ask(session, url, asked, tokens, scale)))
 
@@ -152,10 +152,10 @@ async def _callers(url: str, scale: float, every: float) -> list[Asked]:
             at = number * every
             await asyncio.sleep(max(0.0, began + at / scale - time.monotonic()))
             one(
-                Asked(at, stream=number % 2 == 0), TOKENS + (number * 7 % 5 - 2) * 4
+                DemoRequest(at, stream=number % 2 == 0), TOKENS + (number * 7 % 5 - 2) * 4
             )  # a third shorter to a third longer
             if at < NOTICE <= at + every:
-                one(Asked(at, stream=True), LONG_TOKENS)
+                one(DemoRequest(at, stream=True), LONG_TOKENS)
         await asyncio.gather(*asking)
     return everybody
 
@@ -199,7 +199,7 @@ def played(folder: Path, tell: Narrator, scale: float) -> Played:
     if done.returncode:
         raise DemoError(f"the callers' act ended with {done.returncode}: {folder / 'callers.log'}")
     found = json.loads((folder / "callers.json").read_text())
-    return Played(**{**found, "everybody": [Asked(**each) for each in found["everybody"]]})
+    return Played(**{**found, "everybody": [DemoRequest(**each) for each in found["everybody"]]})
 
 
 def told(played: Played, tell: Narrator) -> None:

@@ -7,7 +7,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fleet.demo.callers import DARK, END, NOTICE, SERVING, Asked
+from fleet.demo.callers import DARK, END, NOTICE, SERVING, DemoRequest
 from fleet.eventlog.timeline import BAD, INK, ON_DEMAND, SPOT, STYLE
 
 COLORS = {"gpu": SPOT, "fallback": ON_DEMAND}
@@ -21,7 +21,7 @@ PHASES = (
 LEAST_TOP = 26.0  # seconds, of the axis
 
 
-def draw(everybody: Sequence[Asked], path: Path, scale: float) -> Path:
+def draw(everybody: Sequence[DemoRequest], path: Path, scale: float) -> Path:
     """Write the picture (.svg or .png)."""
     well = [asked for asked in everybody if not asked.error]
     slowest = max(well, key=lambda asked: asked.seconds)
@@ -52,13 +52,13 @@ def draw(everybody: Sequence[Asked], path: Path, scale: float) -> Path:
     return path
 
 
-def _stems(axes: Axes, asked: Sequence[Asked], who: str) -> None:
+def _stems(axes: Axes, asked: Sequence[DemoRequest], who: str) -> None:
     xs, ys = [each.at / 60 for each in asked], [each.seconds for each in asked]
     axes.vlines(xs, 0, ys, color=COLORS[who], linewidth=2.4, alpha=0.45, zorder=2)
     axes.plot(xs, ys, "o", color=COLORS[who], markersize=7, label=f"{len(asked)} {LABELS[who]}", zorder=3)
 
 
-def _error(axes: Axes, asked: Asked, height: float) -> None:
+def _error(axes: Axes, asked: DemoRequest, height: float) -> None:
     """From when it was asked to when it ended, in a line of its own: it may have lasted minutes."""
     ended = (asked.at + asked.seconds) / 60
     axes.plot([asked.at / 60, ended], [height, height], color=BAD, linewidth=2.4, alpha=0.6, zorder=3)
@@ -67,7 +67,7 @@ def _error(axes: Axes, asked: Asked, height: float) -> None:
     axes.annotate(words, (ended, height), (10, 0), textcoords="offset points", va="center", fontsize=9, color=BAD)
 
 
-def _title(everybody: Sequence[Asked]) -> str:
+def _title(everybody: Sequence[DemoRequest]) -> str:
     cut = sum(bool(asked.error and asked.tokens) for asked in everybody)
     left = sum(bool(asked.error) and not asked.tokens for asked in everybody)
     whole = len(everybody) - cut - left

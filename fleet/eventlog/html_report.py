@@ -41,7 +41,7 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Decided:
+class DecisionRow:
     """One decision, or a run of the same one. `quiet` changed nothing."""
 
     at: str
@@ -60,7 +60,7 @@ class Chapter:
     title: str
     facts: list[tuple[str, str]]
     pictures: list[Picture]
-    decisions: list[Decided]
+    decisions: list[DecisionRow]
     mails: list[dict[str, str]]
 
 
@@ -130,7 +130,7 @@ def page(
     return path
 
 
-def longest_spells(told: story.Story) -> list[story.Span]:
+def longest_spells(told: story.Spans) -> list[story.Span]:
     """The longest degraded spells of a long log that somebody decided in, with a margin: worth a picture each."""
     if told.end - told.start < LONG_SECONDS or not told.decisions:
         return []
@@ -141,7 +141,7 @@ def longest_spells(told: story.Story) -> list[story.Span]:
     ]
 
 
-def _degraded_minutes(told: story.Story, within: story.Span) -> float:
+def _degraded_minutes(told: story.Spans, within: story.Span) -> float:
     spans = ((max(s.start, within.start), min(s.end, within.end)) for s in told.degraded())
     return sum(max(0.0, end - start) for start, end in spans) / 60
 
@@ -171,9 +171,9 @@ def _facts(events: Sequence[Event]) -> list[tuple[str, str]]:
     ]
 
 
-def _decisions(events: Sequence[Event]) -> list[Decided]:
+def _decisions(events: Sequence[Event]) -> list[DecisionRow]:
     """Every decision with its reason; quiet ones in a row that are alike in all of it are one line."""
-    rows: list[Decided] = []
+    rows: list[DecisionRow] = []
     for event in events:
         row = _decided(event)
         before = rows[-1] if rows else None
@@ -184,12 +184,12 @@ def _decisions(events: Sequence[Event]) -> list[Decided]:
     return rows
 
 
-def _decided(event: Event) -> Decided:
+def _decided(event: Event) -> DecisionRow:
     fields = event.fields
     signal = fields.get("signal", "")
     wake = signal.get("wake", "") if isinstance(signal, dict) else str(signal)
     action = str(fields.get("action", ""))
-    return Decided(
+    return DecisionRow(
         at=timeline.clock(event.at.timestamp()),
         signal=wake,
         action=action,

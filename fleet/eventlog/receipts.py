@@ -72,7 +72,7 @@ class Happening:
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Told:
+class AlarmTold:
     """A transition of the alarm, when it was told."""
 
     at: Time | None
@@ -127,7 +127,7 @@ class Fleet:
 
 
 @dataclass(frozen=True, kw_only=True, config=CONFIG)
-class Window:
+class RecordedWindow:
     """What was observed, from when to when."""
 
     since: Time
@@ -142,10 +142,10 @@ class Receipt:
     fleet: Fleet
     market: tuple[Happening, ...]
     boots: tuple[Seconds | None, ...]  # kernel to serving, in the order of the launches
-    alarm: tuple[Told, ...]
+    alarm: tuple[AlarmTold, ...]
     scan: Scan
     outcome: dict[str, Any]
-    window: Window | None = None  # None: from some time before the first thing that happens
+    window: RecordedWindow | None = None  # None: from some time before the first thing that happens
     wakes: tuple[Woken, ...] = ()
     boot_band_seconds: tuple[Seconds, ...] = ()
     note: Text = ""

@@ -43,7 +43,7 @@ class Mark:
 
 
 @dataclass
-class Story:
+class Spans:
     """What a log tells."""
 
     name: str = ""
@@ -95,9 +95,9 @@ class Story:
         return spells
 
 
-def read(events: Iterable[Event]) -> Story:
+def read(events: Iterable[Event]) -> Spans:
     """The story of one log, every text in it printable. One without `start` or `end` is bounded by its own events."""
-    story, open_strips, serving = Story(), dict[str, tuple[float, str]](), set[str]()
+    story, open_strips, serving = Spans(), dict[str, tuple[float, str]](), set[str]()
     at, first = 0.0, True
 
     def strip(name: str, value: str) -> None:

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch
 from PIL import Image
 
 from fleet.core.untrusted import printable
-from fleet.eventlog.spans import Life, Mark, Span, Story
+from fleet.eventlog.spans import Life, Mark, Span, Spans
 
 # Okabe and Ito's colours: told apart by every eye.
 SPOT, ON_DEMAND, GOOD, BAD, PARTLY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#F0E442"
@@ -48,7 +48,7 @@ STYLE: Any = {
 }
 
 
-def save(story: Story, path: Path, *, title: str, start: float | None = None, end: float | None = None) -> Path:
+def save(story: Spans, path: Path, *, title: str, start: float | None = None, end: float | None = None) -> Path:
     """Draw from `start` to `end` (epoch seconds; default all of it) into a .svg or .png file."""
     with mpl.rc_context(STYLE):
         figure = _draw(story, title, story.start if start is None else start, story.end if end is None else end)
@@ -60,7 +60,7 @@ def save(story: Story, path: Path, *, title: str, start: float | None = None, en
     return path
 
 
-def _draw(story: Story, title: str, start: float, end: float) -> Figure:
+def _draw(story: Spans, title: str, start: float, end: float) -> Figure:
     lanes = _Lanes(story, start, end)
     height = 1.2 + 0.34 * lanes.count
     figure = Figure(figsize=(12, height), layout="constrained")
@@ -87,7 +87,7 @@ def _legend() -> list[Patch | Line2D]:
 class _Lanes:
     """Rows from top to bottom: callers; pools, spot first, more than one row where boxes overlap; alarm to mails."""
 
-    def __init__(self, story: Story, start: float, end: float) -> None:
+    def __init__(self, story: Spans, start: float, end: float) -> None:
         self._story, self._start, self._end = story, start, end
         self._rows: list[tuple[str, str, list[Life]]] = []
         for pool, purchase in story.lanes():

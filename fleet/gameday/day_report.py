@@ -8,11 +8,11 @@ from pathlib import Path
 
 from fleet.eventlog import events, html_report
 from fleet.eventlog.events import Event
-from fleet.gameday.scenario import Day, Receipt
+from fleet.gameday.scenario import Day, StepReceipt
 from fleet.ops import live_history
 
 
-def write(day: Day, receipts: Sequence[Receipt], began: datetime, out: Path) -> Path:
+def write(day: Day, receipts: Sequence[StepReceipt], began: datetime, out: Path) -> Path:
     """Receipts first: they must survive whatever fails after."""
     out.mkdir(parents=True, exist_ok=True)
     (out / "receipts.json").write_text(

@@ -23,7 +23,7 @@ PROMPTS = (
 
 
 @dataclass(frozen=True)
-class Request:
+class LoadRequest:
     """One request. `at` and `seconds` on the monotonic clock; `error` is "" for a success."""
 
     at: float
@@ -43,7 +43,7 @@ class Summary:
     errors: tuple[str, ...]
 
     @classmethod
-    def of(cls, requests: Iterable[Request]) -> "Summary":
+    def of(cls, requests: Iterable[LoadRequest]) -> "Summary":
         """Pure arithmetic over requests in any order."""
         ordered = sorted(requests, key=lambda request: request.at)
         times = sorted(request.seconds for request in ordered if not request.error)
@@ -75,7 +75,7 @@ class Load:
     pause_seconds: float = 0.05
     timeout_seconds: float = 60.0
     prompts: Sequence[str] = PROMPTS
-    requests: list[Request] = field(default_factory=list)
+    requests: list[LoadRequest] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
     _pool: ThreadPoolExecutor | None = None
 
@@ -96,7 +96,7 @@ class Load:
                 return
             began = time.monotonic()
             error = self._ask(prompt)
-            self.requests.append(Request(began, time.monotonic() - began, error))
+            self.requests.append(LoadRequest(began, time.monotonic() - began, error))
             self._stop.wait(self.pause_seconds)
 
     def _ask(self, prompt: str) -> str:

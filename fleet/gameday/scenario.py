@@ -20,7 +20,7 @@ MARGIN_SECONDS = 60
 
 
 @dataclass(frozen=True)
-class Receipt:
+class StepReceipt:
     """One step as it went. `decision` is the watchdog's own record, where one was asked for."""
 
     step: str
@@ -76,7 +76,7 @@ Step = Callable[[Day], tuple[bool, str]]
 
 def play(
     day: Day, steps: tuple[tuple[str, str, Step], ...], tell: Callable[[str], None], *, to_the_end: bool = True
-) -> Iterator[Receipt]:
+) -> Iterator[StepReceipt]:
     """Every step in order, up to one that could not be played or, unless `to_the_end`, that did not hold."""
     for name, expected, step in steps:
         tell(f"{name}: {expected}")
@@ -84,10 +84,10 @@ def play(
         try:
             held, seen = step(day)
         except StageError as error:
-            yield Receipt(name, expected, f"could not be played: {error}", False, time.monotonic() - began)
+            yield StepReceipt(name, expected, f"could not be played: {error}", False, time.monotonic() - began)
             return
         load = day.load.summary(began, time.monotonic()) if day.load else None
-        yield Receipt(name, expected, seen, held, round(time.monotonic() - began, 1), load, day.last)
+        yield StepReceipt(name, expected, seen, held, round(time.monotonic() - began, 1), load, day.last)
         if not held and not to_the_end:
             return
 

@@ -25,7 +25,7 @@ UNKNOWN_KEY = ApiError("InvalidClientTokenId", "The security token included in t
 CROSS_ORIGIN = "access-control-"  # moto would let every page read every answer
 
 
-class Gateway:
+class FrontDoor:
     """The WSGI application around moto's."""
 
     def __init__(self, moto: Wsgi, log: Path) -> None:

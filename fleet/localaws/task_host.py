@@ -27,7 +27,7 @@ POLL_SECONDS = 0.05
 
 
 @dataclass
-class Task:
+class TaskProcess:
     """One process, and the port that it serves on."""
 
     process: asyncio.subprocess.Process
@@ -44,7 +44,7 @@ class Service:
 
     def __init__(self, log_dir: Path) -> None:
         self._log_dir = log_dir
-        self._tasks: list[Task] = []
+        self._tasks: list[TaskProcess] = []
         self._started = 0
         self._door, self._gpus = ApplicationBalancer(), NetworkBalancer()
         self._cloud = ""
@@ -97,7 +97,7 @@ class Service:
             with contextlib.suppress(ProcessLookupError):
                 task.process.send_signal(signal.SIGTERM)
 
-    async def _start(self, environment: dict[str, str]) -> Task:
+    async def _start(self, environment: dict[str, str]) -> TaskProcess:
         port, metrics_port = free_port(), free_port()
         config = json.loads(environment[names.ENV_GATEWAY])
         config |= {"port": port, "metrics_port": metrics_port, "gpu_url": self._gpus.url}
@@ -120,9 +120,9 @@ class Service:
                 stdout=log,
                 stderr=asyncio.subprocess.STDOUT,
             )
-        return Task(process, port, environment)
+        return TaskProcess(process, port, environment)
 
-    async def _retire(self, task: Task) -> None:
+    async def _retire(self, task: TaskProcess) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
                 while self._door.in_flight(task.url):
@@ -140,7 +140,7 @@ class Service:
         return (self._log_dir / f"{self._started}.log").read_text()[-1000:]
 
 
-async def _healthy(task: Task) -> bool:
+async def _healthy(task: TaskProcess) -> bool:
     """Whether it answers its health check in time."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(HEALTHY_SECONDS), aiohttp.ClientSession() as session:
@@ -153,7 +153,7 @@ async def _healthy(task: Task) -> bool:
     return False
 
 
-def _kill(task: Task) -> None:
+def _kill(task: TaskProcess) -> None:
     with contextlib.suppress(ProcessLookupError):
         task.process.kill()
 

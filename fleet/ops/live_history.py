@@ -55,7 +55,7 @@ class Activity:
 
 
 @dataclass(frozen=True)
-class Stage:
+class BootStage:
     """One stage of one boot; times in seconds of the instance's own uptime."""
 
     box: str
@@ -66,7 +66,7 @@ class Stage:
 
 
 @dataclass
-class Life:
+class BoxRecord:
     """What is known of one box."""
 
     purchase: str = ""
@@ -77,7 +77,7 @@ class Life:
     noticed: datetime | None = None
     ended: datetime | None = None
     ended_why: str = ""
-    stages: list[Stage] = field(default_factory=list)
+    stages: list[BootStage] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class Sources:
     decisions: tuple[fleet_view.Decided, ...]
     activities: tuple[Activity, ...]
     alarms: tuple[tuple[datetime, str], ...]
-    stages: tuple[Stage, ...]
-    living: Mapping[str, Life]  # by box, as far as EC2 still remembers it
+    stages: tuple[BootStage, ...]
+    living: Mapping[str, BoxRecord]  # by box, as far as EC2 still remembers it
     lines_skipped: int = 0  # of the boxes' log: they tell no stage of a boot
 
 
@@ -150,13 +150,13 @@ def _box_log(aws: Aws, fleet: str, since: datetime) -> Iterator[dict[str, Any]]:
     )
 
 
-def stages_of(lines: Iterable[Mapping[str, Any]]) -> tuple[tuple[Stage, ...], int]:
+def stages_of(lines: Iterable[Mapping[str, Any]]) -> tuple[tuple[BootStage, ...], int]:
     """The stages that the boxes' log tells, and how many of its lines tell none."""
-    found: dict[str, dict[Stage, None]] = defaultdict(dict)  # by box, in the order of the log
+    found: dict[str, dict[BootStage, None]] = defaultdict(dict)  # by box, in the order of the log
     skipped = 0
     for raw in lines:
         stream, told = _BOX_STREAM.fullmatch(raw["logStreamName"]), _STAGE.match(raw["message"])
-        stage = stream and told and Stage(stream["box"], told[1], float(told[3]), float(told[4]), told[2])
+        stage = stream and told and BootStage(stream["box"], told[1], float(told[3]), float(told[4]), told[2])
         if not stage or stage.end < stage.start or len(found[stage.box]) == STAGES_AT_MOST:
             skipped += 1
         else:
@@ -164,7 +164,7 @@ def stages_of(lines: Iterable[Mapping[str, Any]]) -> tuple[tuple[Stage, ...], in
     return tuple(stage for stages in found.values() for stage in stages), skipped
 
 
-def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, Life]]:
+def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, BoxRecord]]:
     """Boxes that EC2 remembers: those that run, and those that ended within the hour."""
     ours = [{"Name": "tag:aws:autoscaling:groupName", "Values": [names.group(fleet)]}]
     for reservation in aws.items("ec2", "DescribeInstances", "Reservations", Filters=ours):
@@ -172,18 +172,18 @@ def _living(aws: Aws, fleet: str) -> Iterator[tuple[str, Life]]:
             purchase = "spot" if raw.get("InstanceLifecycle") == "spot" else "on-demand"
             gone = _ENDED.search(raw.get("StateTransitionReason", ""))
             ended = datetime.fromisoformat(f"{gone[1]}+00:00") if gone else None
-            yield raw["InstanceId"], Life(purchase, raw["InstanceType"], raw["LaunchTime"], ended=ended)
+            yield raw["InstanceId"], BoxRecord(purchase, raw["InstanceType"], raw["LaunchTime"], ended=ended)
 
 
 # --- put in order ----------------------------------------------------------------------------------------------
 
 
-def lives(sources: Sources, settings: Settings) -> dict[str, Life]:
+def lives(sources: Sources, settings: Settings) -> dict[str, BoxRecord]:
     """Every box by id, from whichever source knows it; an unknown kind is taken for spot."""
     found = {box: replace(remembered, stages=[]) for box, remembered in sources.living.items()}
 
-    def life(box: str) -> Life:
-        return found.setdefault(box, Life())
+    def life(box: str) -> BoxRecord:
+        return found.setdefault(box, BoxRecord())
 
     for activity in sources.activities:
         if activity.box and activity.launch:
@@ -244,7 +244,7 @@ def events(sources: Sources, settings: Settings) -> list[Event]:
     return [start, *sorted(inside, key=lambda event: event.at), end]
 
 
-def _box_events(boxes: Mapping[str, Life], settings: Settings, sources: Sources) -> Iterator[Event]:
+def _box_events(boxes: Mapping[str, BoxRecord], settings: Settings, sources: Sources) -> Iterator[Event]:
     for box, life in boxes.items():
         if life.launched is None or (life.ended and life.ended < sources.since):
             continue

@@ -48,31 +48,31 @@ def checks(settings: Settings) -> tuple[tuple[str, Check], ...]:
 
 
 @dataclass(frozen=True)
-class Line:
+class CheckLine:
     """One line of the answer."""
 
     check: str
     finding: Finding
 
 
-def run(checks: Iterable[tuple[str, Check]], ground: Ground) -> tuple[Line, ...]:
+def run(checks: Iterable[tuple[str, Check]], ground: Ground) -> tuple[CheckLine, ...]:
     """Run every check at the same time; in the order of the list. Without credentials no other check says anything."""
 
-    def one(named: tuple[str, Check]) -> Line:
+    def one(named: tuple[str, Check]) -> CheckLine:
         name, check = named
         try:
-            return Line(name, check(ground))
+            return CheckLine(name, check(ground))
         except CredentialsError:
             raise
         except OperatorError as error:
-            return Line(name, failed(f"could not be checked: {error.message}", error.remedy))
+            return CheckLine(name, failed(f"could not be checked: {error.message}", error.remedy))
         except Exception as error:  # one check that stumbles says so in its line, and the others are still heard
-            return Line(name, failed(f"could not be checked: {type(error).__name__}: {error}", "report this"))
+            return CheckLine(name, failed(f"could not be checked: {type(error).__name__}: {error}", "report this"))
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         return tuple(pool.map(one, checks))
 
 
-def all_right(lines: Iterable[Line]) -> bool:
+def all_right(lines: Iterable[CheckLine]) -> bool:
     """Whether nothing failed; a warning is the operator's to judge."""
     return all(line.finding.level is not Level.FAIL for line in lines)

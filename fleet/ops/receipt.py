@@ -9,8 +9,19 @@ from typing import Any, cast
 from fleet.config.settings import Settings
 from fleet.core import boot_length
 from fleet.eventlog.events import Event
-from fleet.eventlog.receipts import LOGGED, Fleet, Happening, Logged, Reading, Receipt, Scan, Told, Window, Woken
-from fleet.ops.live_history import Life
+from fleet.eventlog.receipts import (
+    LOGGED,
+    AlarmTold,
+    Fleet,
+    Happening,
+    Logged,
+    Reading,
+    Receipt,
+    RecordedWindow,
+    Scan,
+    Woken,
+)
+from fleet.ops.live_history import BoxRecord
 
 _SCORE = re.compile(r"\bscore (\d+) in ([a-z0-9-]+)")
 _SELLS = re.compile(r"\bsells in ([a-z0-9, -]+)")
@@ -47,7 +58,7 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
             thresholds=asdict(settings.watchdog),
             bridge=asdict(settings.bridge),
         ),
-        window=Window(since=log[0].at, until=log[-1].at),
+        window=RecordedWindow(since=log[0].at, until=log[-1].at),
         market=tuple(
             Happening(
                 at=e.at,
@@ -57,7 +68,7 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
             for e in market
         ),
         boots=tuple(boots),
-        alarm=tuple(Told(at=e.at, state=e.fields["state"]) for e in log if e.kind == "alarm"),
+        alarm=tuple(AlarmTold(at=e.at, state=e.fields["state"]) for e in log if e.kind == "alarm"),
         scan=Scan(
             first=next((e.at for e in decisions if _wake(e) == "scan"), None),
             every_seconds=settings.scan_seconds,
@@ -101,7 +112,7 @@ def _mode_of(lever: int) -> str:
     return "spot-armed" if lever == 0 else "on-demand-failover"
 
 
-def boots(lives: Mapping[str, Life], since: datetime) -> list[float | None]:
+def boots(lives: Mapping[str, BoxRecord], since: datetime) -> list[float | None]:
     """Kernel to serving of every box launched since, in order: by its own stages, else by the times around them.
 
     A box that already served when it was first seen was not launched then.
@@ -111,11 +122,11 @@ def boots(lives: Mapping[str, Life], since: datetime) -> list[float | None]:
     return [_boot(life) for life in launched]
 
 
-def _launch(life: Life) -> datetime:
+def _launch(life: BoxRecord) -> datetime:
     return life.launched or datetime.max.replace(tzinfo=UTC)
 
 
-def _boot(life: Life) -> float | None:
+def _boot(life: BoxRecord) -> float | None:
     """Seconds; None where the box never served or nothing tells."""
     ends = [stage.end for stage in life.stages if stage.name == "complete" and stage.outcome == "done"]
     if ends:

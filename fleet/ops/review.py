@@ -52,7 +52,7 @@ _PERMISSIONS = (
 _SILENT = {"AWS::CDK::Metadata"}
 
 
-class Action(Enum):
+class ResourceAction(Enum):
     """What happens to one resource."""
 
     ADD = "added"
@@ -70,7 +70,7 @@ class Change:
     stack: str
     logical_id: str
     type: str
-    action: Action
+    action: ResourceAction
     properties: tuple[str, ...] = ()
 
     @property
@@ -139,7 +139,7 @@ def review(stacks: tuple[Stack, ...], *, create_only: CreateOnly = create_only) 
         permissions=tuple(
             change.name
             for change in changes
-            if change.type.startswith(_PERMISSIONS) and change.action is not Action.FORGET
+            if change.type.startswith(_PERMISSIONS) and change.action is not ResourceAction.FORGET
         ),
         notes=tuple(_notes(stacks)),
         refused=tuple(str(problem) for stack in stacks for problem in _refused(stack)),
@@ -172,15 +172,15 @@ def _stack_changes(stack: Stack, create_only: CreateOnly) -> Iterator[Change]:
     for logical_id in sorted(before.keys() | after.keys()):
         old, new = before.get(logical_id), after.get(logical_id)
         if old is None and new is not None:
-            yield Change(stack.name, logical_id, new["Type"], Action.ADD)
+            yield Change(stack.name, logical_id, new["Type"], ResourceAction.ADD)
         elif new is None and old is not None:
             kept = old.get("DeletionPolicy") in ("Retain", "RetainExceptOnCreate")
-            yield Change(stack.name, logical_id, old["Type"], Action.FORGET if kept else Action.REMOVE)
+            yield Change(stack.name, logical_id, old["Type"], ResourceAction.FORGET if kept else ResourceAction.REMOVE)
         elif old is not None and new is not None:
             paths = tuple(_differences(old.get("Properties", {}), new.get("Properties", {})))
             policies = tuple(key for key in ("UpdatePolicy", "DeletionPolicy") if old.get(key) != new.get(key))
             if old["Type"] != new["Type"]:
-                yield Change(stack.name, logical_id, new["Type"], Action.REPLACE, ("Type",))
+                yield Change(stack.name, logical_id, new["Type"], ResourceAction.REPLACE, ("Type",))
             elif paths or policies:
                 action = _update_action(new["Type"], paths, old, new, create_only)
                 yield Change(stack.name, logical_id, new["Type"], action, paths + policies)
@@ -207,15 +207,17 @@ def _is_function(value: Mapping[str, Any]) -> bool:
     return len(value) == 1 and (next(iter(value)) == "Ref" or next(iter(value)).startswith("Fn::"))
 
 
-def _update_action(resource_type: str, paths: tuple[str, ...], old: Any, new: Any, create_only: CreateOnly) -> Action:
+def _update_action(
+    resource_type: str, paths: tuple[str, ...], old: Any, new: Any, create_only: CreateOnly
+) -> ResourceAction:
     certain, perhaps = create_only(resource_type)
     if any(_touches(path, certain) for path in paths):
-        return Action.REPLACE
+        return ResourceAction.REPLACE
     # A conditional property replaces when it appears or vanishes (a group that changes to a mixed policy, say).
     appeared = old.get("Properties", {}).keys() ^ new.get("Properties", {}).keys()
     if any(path.split("/")[0] in appeared and _touches(path, perhaps) for path in paths):
-        return Action.MAY_REPLACE
-    return Action.UPDATE
+        return ResourceAction.MAY_REPLACE
+    return ResourceAction.UPDATE
 
 
 def _touches(path: str, prefixes: tuple[str, ...]) -> bool:
@@ -225,9 +227,9 @@ def _touches(path: str, prefixes: tuple[str, ...]) -> bool:
 def _rolls(stacks: tuple[Stack, ...], changes: tuple[Change, ...]) -> Iterator[str]:
     """Why boxes are replaced, if they are."""
     for change in changes:
-        if change.action in (Action.REPLACE, Action.MAY_REPLACE) and change.type in _ROLLING:
+        if change.action in (ResourceAction.REPLACE, ResourceAction.MAY_REPLACE) and change.type in _ROLLING:
             yield f"{change.name} is replaced"
-        elif change.action is Action.UPDATE:
+        elif change.action is ResourceAction.UPDATE:
             rolling = [path for path in change.properties if _touches(path, _ROLLING.get(change.type, ()))]
             if rolling:
                 yield f"{change.name} changes {', '.join(rolling)}"
@@ -262,13 +264,13 @@ def _policy_is_launch_first(policy: Any) -> bool:
 def _destructive(changes: tuple[Change, ...]) -> Iterator[str]:
     for change in changes:
         match change.action:
-            case Action.REPLACE | Action.MAY_REPLACE | Action.REMOVE:
+            case ResourceAction.REPLACE | ResourceAction.MAY_REPLACE | ResourceAction.REMOVE:
                 loss = f": loses {_LOSS[change.type]}" if change.type in _LOSS else ""
                 why = f" ({', '.join(change.properties)})" if change.properties else ""
                 yield f"{change.name} ({change.type}) is {change.action.value}{loss}{why}".replace(
                     "is may be", "may be"
                 )
-            case Action.ADD | Action.UPDATE | Action.FORGET:
+            case ResourceAction.ADD | ResourceAction.UPDATE | ResourceAction.FORGET:
                 pass
             case _:
                 assert_never(change.action)

@@ -14,7 +14,7 @@ from fleet.sim.drills.drill import Drill
 from fleet.sim.drills.droughts import Droughts
 from fleet.sim.markets import levels, synthetic
 from fleet.sim.markets.market import Market, Step
-from fleet.sim.policies.catalogue import Watchdog, without_valve
+from fleet.sim.policies.catalogue import WatchdogPolicy, without_valve
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, told
@@ -33,7 +33,7 @@ def bridge(settings: Settings) -> Settings:
 
 def lived(settings: Settings, scene: Market, behaviour: Behaviour, seed: int = 0) -> tuple[list[Event], drill.Result]:
     log: list[Event] = []
-    result = drill.run(Drill(scene, settings, behaviour, seed=seed, emit=log.append), Watchdog())
+    result = drill.run(Drill(scene, settings, behaviour, seed=seed, emit=log.append), WatchdogPolicy())
     return log, result
 
 
@@ -83,7 +83,7 @@ def test_every_drought_is_decided_within_20_s_and_none_within_patience(
         synthetic.market(synthetic.region(region), 8, days=8) if make == "fitted" else levels.market(region, 8, days=8)
     )
     droughts = Droughts(130)
-    drill.run(Drill(scene, without_valve(bridge), Behaviour(), seed=8, emit=droughts.add), Watchdog())
+    drill.run(Drill(scene, without_valve(bridge), Behaviour(), seed=8, emit=droughts.add), WatchdogPolicy())
     assert droughts.late_seconds
     assert max(droughts.late_seconds) <= 20
     assert (droughts.early, droughts.missed) == (0, 0)
@@ -110,7 +110,7 @@ def test_doubled_and_late_events_never_fail_over_twice(bridge: Settings) -> None
 def test_drought_of_22_july_is_left_in_a_third_of_the_minutes(bridge: Settings) -> None:
     """Scores were recorded twice that day; at the policy's other readings they are drawn from the market."""
     log: list[Event] = []
-    result = drill.run(Drill(replay.load("07-21"), bridge, emit=log.append), Watchdog())
+    result = drill.run(Drill(replay.load("07-21"), bridge, emit=log.append), WatchdogPolicy())
     failover, _ = [e.at for e in log if e.kind == "decision" and e.fields["action"] == "failover"]
     assert 130 <= (failover - datetime(2026, 7, 22, 0, 14, 30, tzinfo=UTC)).total_seconds() <= 170
     assert max(window.seconds for window in result.measure.windows) <= 9 * 60
@@ -139,7 +139,7 @@ def test_noon_reclaim_of_22_july_is_ridden_out_by_a_fleet_that_is_on_spot(bridge
 
 def test_night_of_28_july_needs_nobody(bridge: Settings) -> None:
     log: list[Event] = []
-    lived = drill.run(Drill(replay.load("07-27"), bridge, emit=log.append), Watchdog())
+    lived = drill.run(Drill(replay.load("07-27"), bridge, emit=log.append), WatchdogPolicy())
     assert max(window.seconds for window in lived.measure.windows) < 8 * 60
     assert lived.measure.windows[-1].start < datetime(2026, 7, 28, 2, 5, tzinfo=UTC).timestamp()
 

@@ -21,7 +21,7 @@ from fleet.sim.policies.catalogue import (
     DynamicFallback,
     OnDemandOnly,
     SpotOnly,
-    Watchdog,
+    WatchdogPolicy,
 )
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, with_steps
 
@@ -44,7 +44,7 @@ def test_a_market_that_never_sells_costs_on_demand_from_the_failover_on(settings
     """The group never served, so its alarm is met by the 1500 s of a cold boot; the scan at 30 min fails over."""
     hours = 24
     log: list[Event] = []
-    result = drill.run(Drill(market((0, 0), hours=hours), settings, EXACT, emit=log.append), Watchdog())
+    result = drill.run(Drill(market((0, 0), hours=hours), settings, EXACT, emit=log.append), WatchdogPolicy())
     failover = settings.watchdog.scan_seconds
     ran = hours * HOUR - failover - FLIP_TO_LAUNCH
     assert result.measure.cost_usd == pytest.approx(ON_DEMAND_USD * ran / HOUR, rel=1e-6)
@@ -71,7 +71,7 @@ def test_one_outage_is_the_window_that_ladder_alarm_and_boot_add_up_to(
 ) -> None:
     notice = 2 * HOUR + offset
     scene = market((notice, 0), (notice + length, 1000), hours=12)
-    result = drill.run(Drill(scene, settings, EXACT), Watchdog())
+    result = drill.run(Drill(scene, settings, EXACT), WatchdogPolicy())
     _, window = result.measure.windows
     assert window.seconds == pytest.approx(window_of_an_outage(length, notice), abs=0.01)
 

@@ -16,7 +16,7 @@ from fleet.sim.cloud.behaviour import Behaviour
 from fleet.sim.drills import drill
 from fleet.sim.drills import replay as history
 from fleet.sim.drills.drill import Drill
-from fleet.sim.policies.catalogue import DynamicFallback, SpotOnly, Watchdog
+from fleet.sim.policies.catalogue import DynamicFallback, SpotOnly, WatchdogPolicy
 
 GOOD_TO_SECONDS = 2
 
@@ -30,7 +30,7 @@ def replay(name: str, *, drain: Drain | None = None, **group: Any) -> Replay:
     record = history.load(name)
     settings = replace(drill.default_settings(), drain=drain or Drain())
     result = drill.run(
-        Drill(record, settings, behaviour=replace(record.behaviour, **group), emit=log.append), Watchdog()
+        Drill(record, settings, behaviour=replace(record.behaviour, **group), emit=log.append), WatchdogPolicy()
     )
     return result, tuple(log), record.outcome
 
@@ -147,7 +147,7 @@ def test_a_history_holds_under_any_luck_of_lags(name: str) -> None:
     record = history.load(name)
     drawn = replace(Behaviour(), alarm=replace(Behaviour().alarm, recorded=None), scores=record.behaviour.scores)
     for seed in range(5):
-        result = drill.run(Drill(record, behaviour=drawn, seed=seed), Watchdog())
+        result = drill.run(Drill(record, behaviour=drawn, seed=seed), WatchdogPolicy())
         assert max(window.seconds for window in result.measure.windows) < 3600
 
 
@@ -158,7 +158,7 @@ def told(name: str, *, minutes: int = 12, boots: float = 1.0) -> tuple[Drill, li
     settings = replace(plain, watchdog=replace(plain.watchdog, alarm_minutes=minutes))
     behaviour = replace(record.behaviour, boots=replace(record.behaviour.boots, factor=boots))
     changed = Drill(record, settings, behaviour=behaviour, emit=log.append)
-    Watchdog().live(changed)
+    WatchdogPolicy().live(changed)
     return changed, log
 
 
@@ -192,5 +192,5 @@ def test_failovers_before_the_start_count_for_the_valve(tmp_path: Path) -> None:
     raw["fleet"] |= {"mode_at_start": "on-demand-failover", "lever_at_start": 100}
     path.write_text(json.dumps(raw))
     log: list[Event] = []
-    Watchdog().live(Drill(history.load(path), emit=log.append))
+    WatchdogPolicy().live(Drill(history.load(path), emit=log.append))
     assert [e.fields["mode"] for e in log if e.kind == "mode"] == ["on-demand-failover", "on-demand-pinned"]

@@ -31,7 +31,7 @@ def counted(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line.startswith('{"_aws"')]
 
 
-def word(asked: callers.Asked) -> str:
+def word(asked: callers.DemoRequest) -> str:
     """How a request ended for its caller."""
     return "broken" if asked.error and asked.tokens else asked.error or asked.by
 
@@ -72,7 +72,7 @@ async def _deployed(folder: Path) -> Counter[str]:
     await service.begin()
     await service.gpu(engine.address)
     door = (await service.deploy(2, callers.environment(SCALE)))["door"]
-    met = [callers.Asked(number * callers.EVERY, stream=number % 2 == 0) for number in range(DEPLOY_REQUESTS)]
+    met = [callers.DemoRequest(number * callers.EVERY, stream=number % 2 == 0) for number in range(DEPLOY_REQUESTS)]
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
         for number, asked in enumerate(met):
             group.create_task(callers.ask(session, door, asked, callers.TOKENS, SCALE))

@@ -39,7 +39,7 @@ def lives(fail: Any, *, budget: float, cloud: str, gpu: str = "") -> tuple[list[
         step = fallback.next_step(Situation(now, budget, tuple(failures), gpu, cloud))
         steps.append(step)
         match step:
-            case fallback.Ask(tier, after, _):
+            case fallback.AskTarget(tier, after, _):
                 failure = fail(tier)
                 now += after + 0.001
                 failures.append(Failure(**{**vars(failure), "tier": tier, "at": now}))
@@ -56,7 +56,7 @@ def test_every_request_ends_within_its_budget_and_asks_the_cloud_once_at_most(
 ) -> None:
     turns = iter([first])
     steps, ended = lives(lambda tier: next(turns, other), budget=budget, cloud=cloud)
-    asked = [step.tier for step in steps if isinstance(step, fallback.Ask)]
+    asked = [step.tier for step in steps if isinstance(step, fallback.AskTarget)]
     assert asked.count(Tier.CLOUD) <= (0 if cloud else 1)
     assert ended <= budget
     last = steps[-1]
@@ -72,7 +72,7 @@ def test_every_request_ends_within_its_budget_and_asks_the_cloud_once_at_most(
 @given(FAILURES)
 def test_before_the_cloud_a_target_is_asked_no_more_often_than_its_failure_allows(failure: Failure) -> None:
     steps, _ = lives(lambda tier: failure, budget=30.0, cloud="")
-    before = [step for step in steps if isinstance(step, fallback.Ask)]
+    before = [step for step in steps if isinstance(step, fallback.AskTarget)]
     until = next((n for n, step in enumerate(before) if step.tier is Tier.CLOUD), len(before))
     most = {Kind.REFUSED: 3, Kind.BUSY: 2, Kind.SILENT: 1, Kind.BROKEN: 1}
     assert until <= most.get(failure.kind, 2)
@@ -81,7 +81,7 @@ def test_before_the_cloud_a_target_is_asked_no_more_often_than_its_failure_allow
 @pytest.mark.parametrize("cloud", ["", "off"])
 def test_request_whose_gpu_is_out_goes_to_the_cloud_or_waits_in_line_for_its_budget(cloud: str) -> None:
     steps, ended = lives(lambda tier: Failure(tier, Kind.STATUS, 0, 503), budget=30.0, cloud=cloud, gpu="no box")
-    assert isinstance(steps[0], fallback.Ask if not cloud else Wait)
+    assert isinstance(steps[0], fallback.AskTarget if not cloud else Wait)
     assert 29 <= ended <= 30
 
 

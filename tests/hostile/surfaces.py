@@ -107,8 +107,8 @@ def decision(raw: Any) -> Shown:
     yield from _history(_decided([{"events": [line]}]))
 
 
-def _history(decided: tuple[Decided, ...], stages: tuple[live_history.Stage, ...] = (), skipped: int = 0) -> Shown:
-    living = {BOX: live_history.Life("spot", "g6.xlarge", NOW - timedelta(hours=1))}
+def _history(decided: tuple[Decided, ...], stages: tuple[live_history.BootStage, ...] = (), skipped: int = 0) -> Shown:
+    living = {BOX: live_history.BoxRecord("spot", "g6.xlarge", NOW - timedelta(hours=1))}
     sources = live_history.Sources(SINCE, NOW + timedelta(hours=1), decided, (), (), stages, living, skipped)
     log, boxes = live_history.events(sources, CHECKED), live_history.lives(sources, CHECKED)
     receipt.receipt(log, CHECKED, boots=receipt.boots(boxes, SINCE)).dumps()
@@ -116,7 +116,7 @@ def _history(decided: tuple[Decided, ...], stages: tuple[live_history.Stage, ...
     yield on_terminal(tables.history(log, boxes, Path("page"), lines=skipped))
 
 
-def texts_of(told: spans.Story) -> Shown:
+def texts_of(told: spans.Spans) -> Shown:
     yield from (mark.text + mark.detail for mark in [*told.marks, *told.acts()])
     yield from (event.line() for event in [*told.decisions, *told.stages])
 
@@ -154,8 +154,8 @@ def page(value: str) -> Shown:
             (Decided(NOW, {"signal": {"wake": value}, "action": "pinned", "reason": value, "outcome": "done"}),),
             (live_history.Activity(True, "", NOW, NOW, False, value),),
             ((NOW, value),),
-            (live_history.Stage(BOX, value, 1.0, 2.0, value),),
-            {BOX: live_history.Life("spot", value, NOW - timedelta(hours=1), ended=NOW, ended_why=value)},
+            (live_history.BootStage(BOX, value, 1.0, 2.0, value),),
+            {BOX: live_history.BoxRecord("spot", value, NOW - timedelta(hours=1), ended=NOW, ended_why=value)},
         ),
         CHECKED,
     )

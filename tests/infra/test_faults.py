@@ -16,7 +16,7 @@ from fleet.config.settings import Settings
 from fleet.core import names
 from fleet.gameday import fault_injection
 from stacks import fault_injection as stack
-from stacks.base_stack import Room
+from stacks.base_stack import BaseStack
 from tests.conftest import GATEWAY_SETTINGS, OTHER_SETTINGS
 from tests.infra import templates
 from tests.infra.templates import grants, resources, the
@@ -160,7 +160,7 @@ def test_cfn_lint_and_cdk_nag_find_nothing_unexplained(tmp_path: Path) -> None:
     template = tmp_path / "other-faults.template.json"
     run = subprocess.run(["cfn-lint", str(template)], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "")
-    rooms = [room for room in app.node.children if isinstance(room, Room)]
+    rooms = [room for room in app.node.children if isinstance(room, BaseStack)]
     explained = {
         f"AwsSolutions-IAM5[Resource::{flat(room.resolve(resource))}]" for room in rooms for resource in room.wildcards
     }

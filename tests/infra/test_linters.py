@@ -12,7 +12,7 @@ import pytest
 
 from app import build
 from fleet.config import validation
-from stacks.base_stack import Room
+from stacks.base_stack import BaseStack
 from tests.conftest import GATEWAY_SETTINGS, OTHER_SETTINGS, PUBLIC_GATEWAY
 from tests.synth import CDK_JSON, ROOT
 
@@ -68,7 +68,7 @@ def test_cdk_nag_finds_nothing_unexplained(changes: dict[str, Any], tmp_path: Pa
     explained = {
         f"AwsSolutions-IAM5[Resource::{flat(room.resolve(resource))}]": reason
         for room in app.node.children
-        if isinstance(room, Room)
+        if isinstance(room, BaseStack)
         for resource, reason in room.wildcards.items()
     }
     found = findings_in(tmp_path)
@@ -100,7 +100,7 @@ def flat(value: Any) -> str:
 
 def test_wildcard_without_a_reason_is_refused_at_synth() -> None:
     settings = validation.load(CDK_JSON)
-    room = Room(cdk.App(), "network", settings)
+    room = BaseStack(cdk.App(), "network", settings)
     with pytest.raises(ValueError, match="a reason for each wildcard"):
         room.allow("s3:GetObject", on="arn:aws:s3:::bucket/*")
     with pytest.raises(ValueError, match="a reason for each wildcard"):

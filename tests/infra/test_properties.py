@@ -14,8 +14,8 @@ from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.core import names
 from lambdas.watchdog.state import StateError
-from stacks.base_stack import Room
-from stacks.network import Network
+from stacks.base_stack import BaseStack
+from stacks.network import FleetNetwork
 from tests.infra import mutation, templates
 from tests.infra.checks import CHECKS, Check
 from tests.infra.checks.shared import without
@@ -112,8 +112,8 @@ def test_the_operators_own_settings_are_right_and_synthesize(tmp_path: Path) -> 
 
 def test_empty_callers_are_warned_of_at_synth() -> None:
     closed = replace(settings(), network=replace(settings().network, callers=()))
-    room = Room(cdk.App(), "group", closed)
-    Network(room, closed)
+    room = BaseStack(cdk.App(), "group", closed)
+    FleetNetwork(room, closed)
     said = assertions.Annotations.from_stack(room).find_warning(
         "*", assertions.Match.string_like_regexp("network.callers is empty: nobody may call the model")
     )

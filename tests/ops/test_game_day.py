@@ -18,7 +18,7 @@ from fleet.eventlog.events import read
 from fleet.gameday import scenario
 from fleet.gameday.embedded_stage import EmbeddedStage
 from fleet.gameday.live_stage import LiveStage
-from fleet.gameday.load import Load, Request, Summary
+from fleet.gameday.load import Load, LoadRequest, Summary
 from fleet.gameday.scenario import STEPS, Day, play
 from fleet.gameday.stage import StageError
 from fleet.localaws import standing_fleet
@@ -127,14 +127,19 @@ def test_a_step_that_does_not_hold_fails_and_one_that_cannot_be_played_ends_the_
 
 
 def test_the_summary_counts_failures_and_the_longest_outage() -> None:
-    requests = [Request(0, 1, ""), Request(2, 0.5, "refused"), Request(4, 0.5, "refused"), Request(7, 3, "")]
+    requests = [
+        LoadRequest(0, 1, ""),
+        LoadRequest(2, 0.5, "refused"),
+        LoadRequest(4, 0.5, "refused"),
+        LoadRequest(7, 3, ""),
+    ]
     found = Summary.of(requests)
     assert (found.requests, found.failed, found.median_seconds, found.worst_seconds) == (4, 2, 3, 3)
     assert (found.longest_outage_seconds, found.errors) == (5, ("refused",))
 
 
 def test_an_outage_that_never_ends_lasts_to_the_last_failure() -> None:
-    assert Summary.of([Request(0, 1, "x"), Request(5, 1, "x")]).longest_outage_seconds == 6
+    assert Summary.of([LoadRequest(0, 1, "x"), LoadRequest(5, 1, "x")]).longest_outage_seconds == 6
     assert Summary.of([]).requests == 0
 
 

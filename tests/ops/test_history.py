@@ -16,11 +16,11 @@ from fleet.eventlog.measure import Measure
 from fleet.localaws.deployed import Deployed
 from fleet.ops import live_history, receipt
 from fleet.ops.fleet_view import Decided
-from fleet.ops.live_history import Activity, Life, Sources, Stage
+from fleet.ops.live_history import Activity, BootStage, BoxRecord, Sources
 from fleet.sim.drills import drill
 from fleet.sim.drills import replay as drills_history
 from fleet.sim.drills.drill import Drill
-from fleet.sim.policies.catalogue import Watchdog
+from fleet.sim.policies.catalogue import WatchdogPolicy
 from tests.drills import lives
 from tests.synth import ROOT
 
@@ -35,7 +35,7 @@ def decided(minutes: float, **record: Any) -> Decided:
     return Decided(at(minutes), {"outcome": "done", **record})
 
 
-OLD = Life("spot", "g6.xlarge", at(-60))
+OLD = BoxRecord("spot", "g6.xlarge", at(-60))
 
 
 def a_night(**more: Any) -> Sources:
@@ -66,8 +66,8 @@ def a_night(**more: Any) -> Sources:
             Activity(True, "i-2", at(35.2), at(40), True, "launched"),
         ),
         alarms=((at(35), "ALARM"), (at(46), "OK")),
-        stages=(Stage("i-2", "restore", 30, 130, "done"), Stage("i-2", "complete", 266, 267.4, "done")),
-        living={"i-2": Life("on-demand", "g6.xlarge", at(35.2))},
+        stages=(BootStage("i-2", "restore", 30, 130, "done"), BootStage("i-2", "complete", 266, 267.4, "done")),
+        living={"i-2": BoxRecord("on-demand", "g6.xlarge", at(35.2))},
     )
     return replace(base, **more)
 
@@ -107,7 +107,7 @@ def test_a_notice_without_a_recorded_end_ends_two_minutes_later(settings: Settin
 def test_boots_come_from_the_boxes_own_stages_where_they_are_logged(settings: Settings) -> None:
     lives = live_history.lives(a_night(), settings)
     assert receipt.boots(lives, T0) == [267.4]  # the box that served when it was first seen was launched before
-    unlogged = Life(launched=at(1), serving=at(6))
+    unlogged = BoxRecord(launched=at(1), serving=at(6))
     assert receipt.boots({"i-9": unlogged}, T0) == [270.0]
 
 
@@ -181,7 +181,7 @@ def test_boots_by_stage_are_events_drawn_as_bars(settings: Settings, tmp_path: P
 def replayed(path: str | Path) -> list[Event]:
     log: list[Event] = []
     record = drills_history.load(path)
-    drill.run(Drill(record, drill.default_settings(), behaviour=record.behaviour, emit=log.append), Watchdog())
+    drill.run(Drill(record, drill.default_settings(), behaviour=record.behaviour, emit=log.append), WatchdogPolicy())
     return log
 
 
@@ -203,12 +203,12 @@ def test_a_successor_launched_within_the_two_minutes_of_a_notice_is_one_short_wi
         decisions=a_night().decisions[:2],
         activities=(launched, gone),
         alarms=(),
-        living={"i-1": OLD, "i-2": Life("spot", "g6.xlarge", at(14.25))},
+        living={"i-1": OLD, "i-2": BoxRecord("spot", "g6.xlarge", at(14.25))},
     )
     path = tmp_path / "receipt.json"
     path.write_text(receipt.receipt(live_history.events(night, settings), settings).dumps())
     record = drills_history.load(path)
-    result = drill.run(Drill(record, settings), Watchdog())
+    result = drill.run(Drill(record, settings), WatchdogPolicy())
     assert [(round(w.start - T0.timestamp()), round(w.seconds)) for w in result.measure.windows] == [(14 * 60, 330)]
 
 

@@ -20,7 +20,7 @@ from fleet.eventlog import html_report
 from fleet.eventlog.events import Event
 from fleet.localaws.deployed import Deployed
 from fleet.ops import live_history
-from fleet.ops.live_history import Stage
+from fleet.ops.live_history import BootStage
 
 BOX = "i-0123456789abcdef0"
 # Clears the screen, hides a link, turns the direction of writing, ends a table of rich's, is half of a pair.
@@ -61,7 +61,7 @@ def test_a_stage_is_read_whatever_its_reason_says_and_lines_that_tell_none_are_c
         log_line("12.00 BOOTSTAGE"),
         log_line(line.format("open", "done"), "../../etc"),
     ]
-    assert live_history.stages_of(lines) == ((Stage(BOX, "warm", 1.0, 2.0, "failed"),), 7)
+    assert live_history.stages_of(lines) == ((BootStage(BOX, "warm", 1.0, 2.0, "failed"),), 7)
 
 
 def test_a_box_that_floods_its_log_is_drawn_with_so_many_stages_and_no_more() -> None:

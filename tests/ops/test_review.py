@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from fleet.core import names
-from fleet.ops.review import MARKER, Action, Stack, markdown, review
+from fleet.ops.review import MARKER, ResourceAction, Stack, markdown, review
 from tests.synth import ROOT
 
 GROUP_TEMPLATE: dict[str, Any] = {
@@ -87,7 +87,7 @@ def test_another_pool_rolls_boxes() -> None:
 def test_a_distribution_change_rolls_nothing_by_itself() -> None:
     path = ("Group", "Properties", "MixedInstancesPolicy", "InstancesDistribution", "OnDemandBaseCapacity")
     result = reviewed(edited(*path, value=1))
-    assert [change.action for change in result.changes] == [Action.UPDATE]
+    assert [change.action for change in result.changes] == [ResourceAction.UPDATE]
     assert result.rolls == ()
 
 
@@ -108,7 +108,7 @@ def test_a_roll_that_ends_before_it_launches_is_called_an_outage(preferences: di
 
 def test_a_renamed_group_is_destructive_and_rolls() -> None:
     result = reviewed(edited("Group", "Properties", "AutoScalingGroupName", value="other"))
-    assert result.changes[0].action is Action.REPLACE
+    assert result.changes[0].action is ResourceAction.REPLACE
     assert result.rolls == ("llm-group/Group is replaced",)
     assert "loses every box, serving ones included" in markdown(result)
 
@@ -118,8 +118,8 @@ def test_a_removed_topic_is_destructive_and_a_retained_bucket_is_only_left_behin
     del proposed["Resources"]["Store"]
     result = reviewed(proposed)
     assert {change.logical_id: change.action for change in result.changes} == {
-        "Store": Action.FORGET,
-        "Topic": Action.REMOVE,
+        "Store": ResourceAction.FORGET,
+        "Topic": ResourceAction.REMOVE,
     }
     assert len(result.destructive) == 1
     assert "every confirmed subscription" in result.destructive[0]
@@ -127,7 +127,7 @@ def test_a_removed_topic_is_destructive_and_a_retained_bucket_is_only_left_behin
 
 def test_a_property_that_replaces_only_when_it_appears_is_told_apart() -> None:
     appears = review((Stack("s", GROUP_TEMPLATE, edited("Group", "Properties", "MixedInstancesPolicy", remove=True)),))
-    assert appears.changes[0].action is Action.MAY_REPLACE
+    assert appears.changes[0].action is ResourceAction.MAY_REPLACE
     assert "may be replaced" in appears.destructive[0]
 
 
@@ -151,7 +151,7 @@ def test_a_widened_role_is_named_for_reading() -> None:
 
 def test_a_new_stack_only_adds() -> None:
     result = review((Stack("llm-group", GROUP_TEMPLATE),))
-    assert {change.action for change in result.changes} == {Action.ADD}
+    assert {change.action for change in result.changes} == {ResourceAction.ADD}
     assert result.destructive == ()
     assert result.rolls == ()
 

@@ -55,7 +55,6 @@ RUNTIMES = {
     "gateway": ("assets/gateway", "assets/relay"),
     "lane": ("assets/lane", "assets/relay"),
 }
-KNOWN_TWICE: set[str] = set()
 
 
 def modules() -> dict[str, Path]:
@@ -127,4 +126,4 @@ def test_no_module_and_no_public_class_has_its_name_twice_within_one_runtime(run
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
     for found in (Counter(path.stem for path in paths), Counter(classes)):
-        assert {name for name, count in found.items() if count > 1} - KNOWN_TWICE == set()
+        assert {name for name, count in found.items() if count > 1} == set()

@@ -105,13 +105,13 @@ class Front:
             )
         )
         match step:
-            case fallback.Ask(Tier.GPU, fallback.LINE_PAUSE_SECONDS) if request.failures[-1].kind is Kind.BUSY:
+            case fallback.AskTarget(Tier.GPU, fallback.LINE_PAUSE_SECONDS) if request.failures[-1].kind is Kind.BUSY:
                 self._park(request)
-            case fallback.Ask(Tier.GPU, after) if after:
+            case fallback.AskTarget(Tier.GPU, after) if after:
                 self._clock.after(after, self._ask_gpu, request)
-            case fallback.Ask(Tier.GPU):
+            case fallback.AskTarget(Tier.GPU):
                 self._ask_gpu(request)
-            case fallback.Ask():
+            case fallback.AskTarget():
                 self._ask_cloud(request)
             case fallback.Wait(seconds):
                 self._wait(request, seconds)

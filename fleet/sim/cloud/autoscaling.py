@@ -10,7 +10,7 @@ from fleet.sim.cloud.ec2 import Ec2
 from fleet.sim.cloud.launch_retries import RetryLadder
 from fleet.sim.cloud.refresh import Refreshes
 from fleet.sim.cloud.simulated_balancer import Balancer
-from fleet.sim.cloud.simulation import SimulatedBox, World, draw
+from fleet.sim.cloud.simulation import SimulatedBox, Simulation, draw
 from fleet.sim.cloud.virtual_clock import utc
 from fleet.sim.markets.market import Purchase
 from lambdas.watchdog.cloud import Box, BusyError, GoneError, Group, RefreshActiveError
@@ -22,7 +22,7 @@ BY_USER, BY_AWS = "User suspended", "Administratively suspended: launches have f
 class AutoScalingGroup:
     """Keeps `desired` boxes counted; replaces launch-first what is at risk, unhealthy, of the wrong kind, or old."""
 
-    def __init__(self, world: World, ec2: Ec2, balancer: Balancer, settings: Settings, percentage: int) -> None:
+    def __init__(self, world: Simulation, ec2: Ec2, balancer: Balancer, settings: Settings, percentage: int) -> None:
         scored = world.behaviour.scores.zones
         self._zones = tuple(sorted({*(pool.zone for pool in ec2.pools.values()), *scored}))
         self._world, self._ec2, self._balancer, self._settings = world, ec2, balancer, settings

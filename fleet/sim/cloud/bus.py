@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from fleet.sim.cloud.payloads import Payload
-from fleet.sim.cloud.simulation import World, draw
+from fleet.sim.cloud.simulation import Simulation, draw
 from lambdas.watchdog.cloud import CloudError
 from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS, STATE_EVENT, parse
 
@@ -18,7 +18,7 @@ Handle = Callable[[Payload, datetime], Record | None]
 class Bus:
     """Numbers payloads, draws their fate, invokes the one handler and keeps what it decided in the log."""
 
-    def __init__(self, world: World, fleet: str) -> None:
+    def __init__(self, world: Simulation, fleet: str) -> None:
         self._world, self._fleet = world, fleet
         self._fates = {True: world.stream("bus of ends"), False: world.stream("bus")}
         self._numbers = 0

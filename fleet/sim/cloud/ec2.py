@@ -7,7 +7,7 @@ from fleet.core import names
 from fleet.eventlog.receipts import Happening
 from fleet.sim.cloud import payloads
 from fleet.sim.cloud.recording import Recording
-from fleet.sim.cloud.simulation import SimulatedBox, World, draw
+from fleet.sim.cloud.simulation import SimulatedBox, Simulation, draw
 from fleet.sim.markets.market import PLENTY, Market, MarketPool, Purchase, Step
 from lambdas.watchdog.signals import ENDING, STATE_EVENT
 
@@ -22,7 +22,7 @@ STATE_REASONS = {"reclaim": "Server.SpotInstanceTermination", "user data failed"
 class Ec2:
     """Launches, notices and ends. The group and the balancer listen."""
 
-    def __init__(self, world: World, market: Market, region: str) -> None:
+    def __init__(self, world: Simulation, market: Market, region: str) -> None:
         self._world, self._market, self._region = world, market, region
         self.pools = {pool.label: pool for pool in market.pools}
         self.running: dict[str, SimulatedBox] = {}

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from fleet.sim.cloud.simulation import World
+from fleet.sim.cloud.simulation import Simulation
 
 RECORDED_LATE_SECONDS = 30  # a recorded attempt may be so much later than this group's habits put it
 
@@ -11,7 +11,7 @@ RECORDED_LATE_SECONDS = 30  # a recorded attempt may be so much later than this 
 class RetryLadder:
     """`launch` makes one launch: whether it got its box, or None where there is nothing to launch."""
 
-    def __init__(self, world: World, launch: Callable[[], bool | None]) -> None:
+    def __init__(self, world: Simulation, launch: Callable[[], bool | None]) -> None:
         self._world, self._launch = world, launch
         self._rung = 0
         self._at = math.inf

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Mapping
 
-from fleet.sim.cloud.simulation import SimulatedBox, World
+from fleet.sim.cloud.simulation import SimulatedBox, Simulation
 from fleet.sim.cloud.virtual_clock import utc
 from lambdas.watchdog.cloud import BusyError, GoneError, Refresh
 
@@ -32,7 +32,11 @@ class Refreshes:
     """Those of one group. `boxes` are its members as they come and go; `on_end` is called when a refresh has ended."""
 
     def __init__(
-        self, world: World, boxes: Mapping[str, SimulatedBox], publish: Callable[..., None], on_end: Callable[[], None]
+        self,
+        world: Simulation,
+        boxes: Mapping[str, SimulatedBox],
+        publish: Callable[..., None],
+        on_end: Callable[[], None],
     ) -> None:
         self._world, self._boxes, self._publish, self._on_end = world, boxes, publish, on_end
         self._started = 0

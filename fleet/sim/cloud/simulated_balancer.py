@@ -8,7 +8,7 @@ from fleet.config.settings import Settings
 from fleet.core import names
 from fleet.sim.cloud import payloads
 from fleet.sim.cloud.behaviour import AlarmModel
-from fleet.sim.cloud.simulation import SimulatedBox, World, draw
+from fleet.sim.cloud.simulation import SimulatedBox, Simulation, draw
 from fleet.sim.cloud.virtual_clock import utc
 from lambdas.watchdog.cloud import Alarm
 
@@ -18,7 +18,7 @@ SPELLS = 2000  # of health: a day of them a minute each
 class Balancer:
     """Targets: registered during the boot, healthy once the gate is open and the probes have passed."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulation) -> None:
         self._world = world
         self._lags = world.stream("balancer")
         self.healthy = 0
@@ -60,7 +60,7 @@ class Balancer:
 class NoHealthyTargetAlarm:
     """Fewer healthy targets than should serve, through the metric's whole periods and its lag."""
 
-    def __init__(self, world: World, settings: Settings, *, healthy: int) -> None:
+    def __init__(self, world: Simulation, settings: Settings, *, healthy: int) -> None:
         self._world, self._region = world, settings.region
         self._name = names.no_healthy_target_alarm(settings.fleet_name)
         self._floor = settings.capacity.min  # what should serve

@@ -20,7 +20,7 @@ from fleet.sim.cloud.bus import Bus, Handle
 from fleet.sim.cloud.ec2 import Ec2, boot_tag
 from fleet.sim.cloud.recording import Recording
 from fleet.sim.cloud.simulated_balancer import Balancer, NoHealthyTargetAlarm
-from fleet.sim.cloud.simulation import Emit, Fault, SimulatedBox, World, draw
+from fleet.sim.cloud.simulation import Emit, Fault, SimulatedBox, Simulation, draw
 from fleet.sim.cloud.virtual_clock import utc
 from fleet.sim.markets.market import Market, Purchase, zone_id
 from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
@@ -54,7 +54,9 @@ class SimulatedCloud:
         """
         behaviour = behaviour or Behaviour()
         self.settings, self.market = settings, market
-        self.world = world = World(start=market.start, behaviour=behaviour, seed=seed, emit=emit, recording=recording)
+        self.world = world = Simulation(
+            start=market.start, behaviour=behaviour, seed=seed, emit=emit, recording=recording
+        )
         self.clock = world.clock
         self.faults: list[Fault] = []
         self.deploying_until = 0.0

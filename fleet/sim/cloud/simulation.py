@@ -54,7 +54,7 @@ class Fault:
     not_before: float = 0.0  # epoch seconds
 
 
-class World:
+class Simulation:
     """Clock, streams, log. One per drill."""
 
     def __init__(

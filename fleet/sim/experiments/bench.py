@@ -33,7 +33,7 @@ def live(days: float, seed: int) -> int:
         count += 1
 
     market = synthetic.market(synthetic.region(REGION), seed, days=days)
-    run(Drill(market, catalogue.without_valve(default_settings()), seed=seed, emit=emit), catalogue.Watchdog())
+    run(Drill(market, catalogue.without_valve(default_settings()), seed=seed, emit=emit), catalogue.WatchdogPolicy())
     return count
 
 
@@ -81,7 +81,10 @@ def _seconds_of_tick_files() -> float:
         best = float("inf")
         for _ in range(ROUNDS):
             began = time.process_time()
-            run(Drill(files.load(paths), catalogue.without_valve(default_settings()), seed=1), catalogue.Watchdog())
+            run(
+                Drill(files.load(paths), catalogue.without_valve(default_settings()), seed=1),
+                catalogue.WatchdogPolicy(),
+            )
             best = min(best, time.process_time() - began)
     return best
 

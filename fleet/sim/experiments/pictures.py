@@ -16,7 +16,7 @@ from fleet.sim.drills.drill import Drill
 from fleet.sim.drills.scene import Scene
 from fleet.sim.experiments.experiment import Job, Twist
 from fleet.sim.policies import catalogue
-from fleet.sim.policies.catalogue import Watchdog
+from fleet.sim.policies.catalogue import WatchdogPolicy
 
 Moment = tuple[int, int, int]  # day of July, hour, minute
 FOLDER = Path(__file__).parents[3] / "docs" / "pictures"
@@ -67,7 +67,7 @@ def boot_lengths(folder: Path) -> Path:
 
 def _draw(name: str, path: Path, title: str, start: Moment, end: Moment) -> Path:
     log: list[Event] = []
-    drill.run(Drill(replay.load(name), emit=log.append), Watchdog())
+    drill.run(Drill(replay.load(name), emit=log.append), WatchdogPolicy())
     first, last = (datetime(2026, 7, *moment, tzinfo=UTC).timestamp() for moment in (start, end))
     return timeline.save(spans.read(log), path, title=title, start=first, end=last)
 

@@ -37,7 +37,7 @@ class SpotOnly:
 
 
 @dataclass(frozen=True)
-class Watchdog:
+class WatchdogPolicy:
     """The project's own watchdog, through its own handler."""
 
     def live(self, drill: Drill) -> None:
@@ -119,19 +119,19 @@ TIMER_MINUTES = (0, 10, 30, 60, 120, 240, 480, 1440)
 POLICIES: dict[str, Named] = {
     "on-demand": Named("on-demand only", OnDemandOnly),
     "spot-only": Named("spot, no watchdog", SpotOnly),
-    "alarm": Named("alarm watchdog", Watchdog, _alarm),
-    "bridge": Named("bridge watchdog", Watchdog, _bridge),
+    "alarm": Named("alarm watchdog", WatchdogPolicy, _alarm),
+    "bridge": Named("bridge watchdog", WatchdogPolicy, _bridge),
     "fallback": Named("dynamic fallback", DynamicFallback),
     "clairvoyant": Named("clairvoyant bound", Clairvoyant),
 }
 COMPARED = tuple(POLICIES)  # unless some are named
 # The bridge policy's own front beside its defaults, and a point with more patience.
 POLICIES |= {
-    f"bridge-{minutes}": Named(f"bridge, bar {minutes} min", Watchdog, partial(_bridge, bar_seconds=minutes * 60))
+    f"bridge-{minutes}": Named(f"bridge, bar {minutes} min", WatchdogPolicy, partial(_bridge, bar_seconds=minutes * 60))
     for minutes in (20, 90)
 }
 POLICIES["bridge-patient"] = Named(
-    "bridge, patience 130 s, bar 55 min", Watchdog, partial(_bridge, patience_seconds=130, bar_seconds=3300)
+    "bridge, patience 130 s, bar 55 min", WatchdogPolicy, partial(_bridge, patience_seconds=130, bar_seconds=3300)
 )
 POLICIES |= {
     f"timer-{minutes}": Named(f"fixed timer, {minutes} min", partial(FixedTimer, minutes * 60.0))
