@@ -8,5 +8,5 @@ ALARM_TOLD_SECONDS = 540  # how late an alarm was told at the most: measured, as
 def dark_seconds(settings: Settings) -> int:
     """From the dark to the failover, at the most: the policy's bound."""
     if settings.policy == "bridge":
-        return settings.bridge.patience_seconds + settings.bridge.late_event_seconds
+        return settings.bridge.patience_seconds + settings.bridge.stale_event_seconds
     return settings.watchdog.alarm_minutes * 60 + ALARM_TOLD_SECONDS

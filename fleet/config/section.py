@@ -6,6 +6,14 @@ import typing
 from dataclasses import field
 from typing import Any, ClassVar
 
+# Keys that once had another name: refused at synth with the new one; a receipt written before is read all the same.
+RENAMED = {
+    "bridge.bar_seconds": "bridge.return_after_seconds",
+    "bridge.bar_sways_percent": "bridge.return_adjust_percent",
+    "bridge.late_event_seconds": "bridge.stale_event_seconds",
+    "bridge.idle_warnings": "bridge.false_warnings",
+}
+
 
 def number(default: int, *, ge: int, le: int, why: str) -> int:
     """A bounded whole number with its reason; typed as its value, as dataclasses.field is."""
@@ -44,3 +52,10 @@ def from_plain(kind: Any, raw: Any) -> Any:
     if typing.get_origin(kind) is tuple:
         return tuple(from_plain(typing.get_args(kind)[0], item) for item in raw)
     return raw
+
+
+def renamed(section: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Values of one section under the names of now."""
+    return {
+        RENAMED.get(f"{section}.{key}", f"{section}.{key}").rpartition(".")[2]: value for key, value in values.items()
+    }

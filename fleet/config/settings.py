@@ -51,7 +51,7 @@ class Watchdog(Section):
     )
     valve_window_seconds: int = number(86400, ge=3600, le=604800, why="the valve looks back one day")
     rearm_timeout_seconds: int = number(2700, ge=900, le=7200, why="a re-arm that has not ended by then falls back")
-    boot_loop_launches: int = number(5, ge=2, le=20, why="this many failed boots running suspend Launch")
+    boot_loop_launches: int = number(5, ge=2, le=20, why="this many consecutive failed boots suspend Launch")
     served_percent: int = number(
         70,
         ge=0,
@@ -88,21 +88,25 @@ class Bridge(Section):
         60, ge=0, le=900, why="the group's first two retries, 11 s apart; a needless failover costs about 50 cents"
     )
     scan_seconds: int = number(120, ge=60, le=3600, why="a return waits for the reading that shows the bar reached")
-    bar_seconds: int = number(2400, ge=0, le=86400, why="calm that a return needs: what has sold for long sells on")
-    bar_sways_percent: int = number(
+    return_after_seconds: int = number(
+        2400, ge=0, le=86400, why="spot has sold for that long without a break: then the fleet returns"
+    )
+    return_adjust_percent: int = number(
         25, ge=0, le=100, why="up for a box that dies at once, down for one that lives twice `steady_seconds`"
     )
     steady_seconds: int = number(
         14400, ge=600, le=604800, why="a spot box that lived this long leaves the bar as set; the younger, the higher"
     )
-    late_event_seconds: int = number(
-        15, ge=5, le=120, why="a failed launch told later than this is of the past: patience runs from its arrival"
+    stale_event_seconds: int = number(
+        15, ge=5, le=120, why="an event that is told later than this is stale: patience runs from its arrival"
     )
     on_warning: bool = True  # leave ahead of a loss that AWS warns of, while spot sells and so can be bought back
     warning_settles_seconds: int = number(
         6, ge=1, le=60, why="a notice that came with the warning has shut the gate, the group has not yet launched"
     )
-    idle_warnings: int = number(5, ge=1, le=100, why="warnings running that came to nothing: no more are believed")
+    false_warnings: int = number(
+        5, ge=1, le=100, why="after so many consecutive warnings without a loss none is believed"
+    )
     valve_failovers: int = number(
         8, ge=1, le=40, why="as many degraded minutes a day as two failovers on the alarm: 8 min each instead of 26"
     )

@@ -19,7 +19,7 @@ import pydantic
 
 from fleet.config.cross_field_rules import RULES
 from fleet.config.problem import Problem
-from fleet.config.section import given
+from fleet.config.section import RENAMED, given
 from fleet.config.settings import Settings
 from fleet.core.errors import UserError
 
@@ -113,6 +113,8 @@ def _problem(detail: Any) -> Problem:
             continue
         found = next((f for f in dataclasses.fields(parent) if f.name == part), None)
         if found is None:
+            if key in RENAMED:
+                return Problem(key, detail["input"], f"nothing: its name is {RENAMED[key]} now")
             keys = ", ".join(f.name for f in dataclasses.fields(parent))
             return Problem(key, detail["input"], f"unknown key; allowed are {keys}")
         parent = cast(Any, item_type(found.type))

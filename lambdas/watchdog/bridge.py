@@ -24,11 +24,11 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
     seen = state.evidence
     match signal.wake:
         case Wake.INTERRUPTION if signal.box not in seen.noticed:
-            idle = 0 if signal.box in seen.warned else seen.idle_warnings
+            idle = 0 if signal.box in seen.warned else seen.false_warnings
             state = state.with_notice(signal.box, {box.id for box in world.group.boxes} if world.group else ())
-            seen = replace(state.evidence, idle_warnings=idle)
+            seen = replace(state.evidence, false_warnings=idle)
             lived = (now - world.instances[signal.box].launched_at).total_seconds()  # ours: EC2 has told of it
-            seen = replace(seen, bar_seconds=_bar_after(lived, settings))
+            seen = replace(seen, return_after_seconds=_bar_after(lived, settings))
         case Wake.REBALANCE:
             together = seen.warned if seen.warned_at else ()
             warned = (*(box for box in together if box != signal.box), signal.box)[-shares.floor(settings) :]
@@ -40,7 +40,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
         seen = replace(seen, drought_at=None) if seen.drought_at else seen
     elif signal.refused and state.exposed and seen.drought_at is None and not _told_again(signal, state):
         began = signal.began or now
-        late = now - began > timedelta(seconds=settings.bridge.late_event_seconds)
+        late = now - began > timedelta(seconds=settings.bridge.stale_event_seconds)
         seen = replace(seen, drought_at=now if late else began + CUT_OFF)
     dark = state.exposed and shares.missing(serving(world, seen), settings) > 0
     if signal.wake in TELLS_OF_DROUGHT and dark is not bool(seen.dark_at):
@@ -119,8 +119,8 @@ def _warned(
         why = "it is not the only box that serves" if shares.floor(settings) == 1 else "enough others serve"
     elif not shares.missing(rest | coming, settings) or boxes <= shares.bought(state.expected_lever, settings):
         why = "its successor is on its way, so the group would not launch another"
-    elif seen.idle_warnings >= limits.idle_warnings:
-        why = f"the last {seen.idle_warnings} warnings came to nothing"
+    elif seen.false_warnings >= limits.false_warnings:
+        why = f"the last {seen.false_warnings} warnings came to nothing"
     elif not sells:
         why = "spot sells nothing now, so the box could not be bought back"
     elif world.deploying:
@@ -130,7 +130,7 @@ def _warned(
     else:
         names = ", ".join(sorted(going))
         lived = int(max((now - world.instances[box].launched_at).total_seconds() for box in going))
-        warned = replace(state, evidence=replace(seen, idle_warnings=seen.idle_warnings + 1, selling=sells))
+        warned = replace(state, evidence=replace(seen, false_warnings=seen.false_warnings + 1, selling=sells))
         reason = f"AWS warned that {names} may go; it was launched {lived} s ago"
         bridged = replace(warned, mode=Mode.FAILOVER, since=now, part=shares.part(boxes, settings))
         return _out(bridged, state, Kind.BRIDGED, min(max(seen.calm_seconds, lived), bar(seen, settings)), now, reason)
@@ -181,11 +181,11 @@ def _told_again(signal: Signal, state: State) -> bool:
 
 def bar(seen: Evidence, settings: Settings) -> int:
     """Seconds of calm that a return to spot needs."""
-    return seen.bar_seconds or settings.bridge.bar_seconds
+    return seen.return_after_seconds or settings.bridge.return_after_seconds
 
 
 def _bar_after(lived_seconds: float, settings: Settings) -> int:
     """The bar once a spot box has died: the younger, the higher."""
     limits = settings.bridge
     youth = 1 - min(lived_seconds / limits.steady_seconds, 2)
-    return int(limits.bar_seconds * (1 + youth * limits.bar_sways_percent / 100))
+    return int(limits.return_after_seconds * (1 + youth * limits.return_adjust_percent / 100))

@@ -87,10 +87,10 @@ class Evidence:
     noticed: tuple[str, ...] = ()  # the last boxes with an interruption notice
     calm_seconds: int = 0  # how long spot has sold, less what flickers cost
     selling: tuple[str, ...] = ()  # zone ids that sold at the last reading
-    bar_seconds: int = 0  # calm that a return needs; 0: as set
+    return_after_seconds: int = 0  # calm that a return needs; 0: as set
     warned: tuple[str, ...] = ()  # the last boxes with a rebalance recommendation, as many as should serve
     warned_at: datetime | None = None  # when, until it is decided on
-    idle_warnings: int = 0  # bridges running whose box had no notice in the end
+    false_warnings: int = 0  # bridges running whose box had no notice in the end
     dark_at: datetime | None = None  # since when boxes were seen to be missing, while on spot
 
 

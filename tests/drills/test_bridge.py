@@ -27,7 +27,7 @@ OURS = {"replaced", "ended by the watchdog"}
 @pytest.fixture
 def bridge(settings: Settings) -> Settings:
     """Patience and bar of these tests' own: what is tried is how they are kept, whatever the defaults are."""
-    limits = replace(settings.bridge, patience_seconds=130, bar_seconds=3300)
+    limits = replace(settings.bridge, patience_seconds=130, return_after_seconds=3300)
     return replace(settings, policy="bridge", bridge=limits)
 
 
@@ -172,7 +172,9 @@ def test_warning_while_nothing_is_sold_keeps_the_box_that_cannot_be_bought_back(
 def test_return_waits_for_the_bar_of_calm_and_is_launch_first(bridge: Settings) -> None:
     log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact(scores=Scores(wrong_share=0)))
     (back,) = told(log, "decision", action="re-arm")
-    bar = bridge.bridge.bar_seconds * (1 + bridge.bridge.bar_sways_percent / 100 * 3 / 4)  # its box lived for an hour
+    bar = bridge.bridge.return_after_seconds * (
+        1 + bridge.bridge.return_adjust_percent / 100 * 3 / 4
+    )  # its box lived for an hour
     assert abs(back - (5 * HOUR + bar)) <= 2 * bridge.scan_seconds
     assert len(result.measure.windows) == 2
 

@@ -133,7 +133,7 @@ async def market_dry(place: Path) -> Found:
     boot = settings.boot.warm_budget_seconds
     bounds = {
         "alarm": settings.watchdog.alarm_minutes * 60 + Behaviour().alarm.lag[1],
-        "bridge": settings.bridge.patience_seconds + settings.bridge.late_event_seconds,
+        "bridge": settings.bridge.patience_seconds + settings.bridge.stale_event_seconds,
     }
     met = await through_the_dark(place, times["alarm"]["on-demand serves"], DROUGHT_SCALE)
     how, last = Counter(each.word for each in met), {each.word for each in met[-5:]}

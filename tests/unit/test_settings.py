@@ -5,7 +5,7 @@ import pytest
 
 from fleet.config import validation
 from fleet.config.gateway_settings import FreeTier, Gateway, Tiers
-from fleet.config.section import from_plain
+from fleet.config.section import RENAMED, from_plain, renamed
 from fleet.config.settings import Artifact, Model, Settings
 
 ARTIFACT = Artifact(key="engine.tgz", sha256="0" * 64)
@@ -38,3 +38,11 @@ def test_a_value_nested_without_end_is_one_message(tmp_path: Path, levels: int) 
     path.write_text(f'{{"context": {{"fleet": {{"fleet_name": {name}}}}}}}')
     with pytest.raises(validation.SettingsError, match=r"nested less deeply|2 to 19 of a-z"):
         validation.load(path)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_a_key_of_an_older_name_is_refused_with_its_new_one(old: str, new: str) -> None:
+    section, _, key = old.partition(".")
+    with pytest.raises(validation.SettingsError, match=rf"{old} = 1: nothing: its name is {new} now"):
+        validation.check({**dataclasses.asdict(SETTINGS), section: {key: 1}})
+    assert renamed(section, {key: 1}) == {new.partition(".")[2]: 1}

@@ -12,7 +12,9 @@ from lambdas.watchdog.state import Evidence, Kind, Mode, State, loads
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
 
 # Patience and bar of these tests' own: what is tried is how they are kept, whatever the defaults are.
-BRIDGE = replace(SETTINGS, policy="bridge", bridge=replace(SETTINGS.bridge, patience_seconds=130, bar_seconds=3300))
+BRIDGE = replace(
+    SETTINGS, policy="bridge", bridge=replace(SETTINGS.bridge, patience_seconds=130, return_after_seconds=3300)
+)
 LIMITS, LIMITS_OF_ALARM = BRIDGE.bridge, BRIDGE.watchdog
 BOX = "i-0aaaaaaaaaaaaaaa1"
 PATIENCE = {"command": "patience"}
@@ -258,10 +260,12 @@ def test_only_serving_box_is_left_for_on_demand_while_it_can_be_bought_back() ->
     cloud = warned(calm_seconds=9000)
     assert wake(cloud, PATIENCE)["action"] == "bridged"
     assert (cloud.lever, loads(cloud.state).failovers) == ("100", ())
-    assert (seen(cloud).calm_seconds, seen(cloud).idle_warnings) == (LIMITS.bar_seconds, 1)
+    assert (seen(cloud).calm_seconds, seen(cloud).false_warnings) == (LIMITS.return_after_seconds, 1)
 
 
-@pytest.mark.parametrize(("calm", "lived", "kept"), [(0, 500, 500), (600, 500, 600), (0, 9000, LIMITS.bar_seconds)])
+@pytest.mark.parametrize(
+    ("calm", "lived", "kept"), [(0, 500, 500), (600, 500, 600), (0, 9000, LIMITS.return_after_seconds)]
+)
 def test_life_of_the_box_is_calm_as_well(calm: int, lived: int, kept: int) -> None:
     cloud = warned(calm_seconds=calm)
     cloud.known[BOX] = replace(cloud.known[BOX], launched_at=ago(lived))
@@ -329,14 +333,14 @@ def test_warning_of_a_day_whose_on_demand_hours_are_used_up_is_left_to_the_group
 
 
 def test_warnings_that_come_to_nothing_are_believed_no_more_until_one_comes_true() -> None:
-    cloud = warned(idle_warnings=LIMITS.idle_warnings)
-    why = f"the last {LIMITS.idle_warnings} warnings came to nothing"
+    cloud = warned(false_warnings=LIMITS.false_warnings)
+    why = f"the last {LIMITS.false_warnings} warnings came to nothing"
     assert wake(cloud, PATIENCE)["reason"] == f"the warning of {BOX} is left to the group: {why}"
     cloud.put_box("i-0other", age=900)
     wake(cloud, about("interruption-warning", "i-0other"))
-    assert seen(cloud).idle_warnings == LIMITS.idle_warnings
+    assert seen(cloud).false_warnings == LIMITS.false_warnings
     wake(cloud, about("interruption-warning"))
-    assert seen(cloud).idle_warnings == 0
+    assert seen(cloud).false_warnings == 0
 
 
 def test_warnings_can_be_left_to_the_group_altogether() -> None:
@@ -353,7 +357,7 @@ def test_young_death_raises_the_bar_and_a_long_life_lowers_it(lived: float, shar
     cloud = armed()
     cloud.put_box(age=lived * LIMITS.steady_seconds, health="healthy")
     wake(cloud, about("interruption-warning"))
-    assert seen(cloud).bar_seconds == int(share * LIMITS.bar_seconds)
+    assert seen(cloud).return_after_seconds == int(share * LIMITS.return_after_seconds)
 
 
 def bridging(**evidence: Any) -> StillCloud:
@@ -365,10 +369,10 @@ def bridging(**evidence: Any) -> StillCloud:
 
 
 def test_supply_makes_calm_and_calm_up_to_the_bar_returns_to_spot() -> None:
-    cloud = bridging(calm_seconds=LIMITS.bar_seconds - LIMITS.scan_seconds - 1)
+    cloud = bridging(calm_seconds=LIMITS.return_after_seconds - LIMITS.scan_seconds - 1)
     assert wake(cloud, SCAN)["action"] == "refused"
-    assert seen(cloud).calm_seconds == LIMITS.bar_seconds - 1
-    cloud = bridging(calm_seconds=LIMITS.bar_seconds - LIMITS.scan_seconds)
+    assert seen(cloud).calm_seconds == LIMITS.return_after_seconds - 1
+    cloud = bridging(calm_seconds=LIMITS.return_after_seconds - LIMITS.scan_seconds)
     assert wake(cloud, SCAN)["action"] == "re-arm"
     assert cloud.lever == "0"
 
@@ -405,7 +409,7 @@ def test_reading_that_failed_says_nothing_of_the_market() -> None:
 def test_dry_market_says_so_and_never_sells_a_return() -> None:
     cloud = bridging()
     cloud.scored = DRY
-    cloud.settings = replace(BRIDGE, bridge=replace(LIMITS, bar_seconds=0))
+    cloud.settings = replace(BRIDGE, bridge=replace(LIMITS, return_after_seconds=0))
     record = wake(cloud, SCAN)
     assert (record["action"], record["reason"]) == ("refused", "spot calm for 0 s, bar 0 s, sells in no zone")
 
@@ -425,14 +429,19 @@ def test_notice_told_again_later_does_not_move_the_bar_again() -> None:
     wake(cloud, about("interruption-warning"))
     before = cloud.state
     wake(cloud, about("interruption-warning"), now=NOW + timedelta(seconds=600))
-    assert seen(cloud).bar_seconds == LIMITS.bar_seconds + LIMITS.bar_seconds * LIMITS.bar_sways_percent * 3 // 400
+    assert (
+        seen(cloud).return_after_seconds
+        == LIMITS.return_after_seconds + LIMITS.return_after_seconds * LIMITS.return_adjust_percent * 3 // 400
+    )
     assert cloud.state == before
 
 
 def test_bar_that_has_moved_is_the_one_that_counts() -> None:
-    raised = bridging(calm_seconds=LIMITS.bar_seconds, bar_seconds=LIMITS.bar_seconds + 121)
+    raised = bridging(calm_seconds=LIMITS.return_after_seconds, return_after_seconds=LIMITS.return_after_seconds + 121)
     assert wake(raised, SCAN)["action"] == "refused"
-    lowered = bridging(calm_seconds=LIMITS.bar_seconds - 420, bar_seconds=LIMITS.bar_seconds - 300)
+    lowered = bridging(
+        calm_seconds=LIMITS.return_after_seconds - 420, return_after_seconds=LIMITS.return_after_seconds - 300
+    )
     assert wake(lowered, SCAN)["action"] == "re-arm"
 
 
@@ -455,7 +464,7 @@ def test_repeated_scan_is_no_second_reading() -> None:
 def test_no_return_before_an_on_demand_box_serves() -> None:
     cloud = bridging(calm_seconds=9000)
     cloud.health.clear()
-    bar = LIMITS.bar_seconds
+    bar = LIMITS.return_after_seconds
     numbers = f"spot calm for {bar} s, bar {bar} s, sells in use2-az1"
     assert wake(cloud, SCAN)["reason"] == f"{numbers}; no on-demand box serves yet"
     cloud = bridging(calm_seconds=9000)

@@ -193,7 +193,7 @@ def test_return_that_was_refused_cools_under_the_alarm_policy_alone(settings: An
 
 
 def test_return_on_calm_is_no_trial() -> None:
-    bar = BRIDGE.bridge.bar_seconds
+    bar = BRIDGE.bridge.return_after_seconds
     cloud = StillCloud.on_demand(
         since=ago(90000), trial=True, evidence=Evidence(calm_seconds=bar, selling=("use2-az1",))
     )

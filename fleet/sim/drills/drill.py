@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
+from fleet.config.section import renamed
 from fleet.config.settings import Artifact, Model, Settings
 from fleet.eventlog.events import Event
 from fleet.eventlog.measure import Measure
@@ -75,7 +76,7 @@ class Drill:
             mine = asdict(getattr(self.settings, section))
             found += [
                 f"{section}.{key} {mine.get(key)} ({value})"
-                for key, value in recorded.items()
+                for key, value in renamed(section, recorded).items()
                 if key != "alarm_minutes" and mine.get(key) != value
             ]
         return found

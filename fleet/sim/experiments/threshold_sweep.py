@@ -44,13 +44,13 @@ SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
     "bridge": {
         "patience_seconds": (0, 30, 130),
         "scan_seconds": (60, 300),
-        "bar_seconds": (900, 1800, 3300, 7200),
-        "bar_sways_percent": (0, 75),
+        "return_after_seconds": (900, 1800, 3300, 7200),
+        "return_adjust_percent": (0, 75),
         "steady_seconds": (3600, 57600),
-        "late_event_seconds": (5, 60),
+        "stale_event_seconds": (5, 60),
         "on_warning": (0,),
         "warning_settles_seconds": (1, 20),
-        "idle_warnings": (1, 100),
+        "false_warnings": (1, 100),
     },
 }
 

@@ -127,11 +127,15 @@ POLICIES: dict[str, Named] = {
 COMPARED = tuple(POLICIES)  # unless some are named
 # The bridge policy's own front beside its defaults, and a point with more patience.
 POLICIES |= {
-    f"bridge-{minutes}": Named(f"bridge, bar {minutes} min", WatchdogPolicy, partial(_bridge, bar_seconds=minutes * 60))
+    f"bridge-{minutes}": Named(
+        f"bridge, bar {minutes} min", WatchdogPolicy, partial(_bridge, return_after_seconds=minutes * 60)
+    )
     for minutes in (20, 90)
 }
 POLICIES["bridge-patient"] = Named(
-    "bridge, patience 130 s, bar 55 min", WatchdogPolicy, partial(_bridge, patience_seconds=130, bar_seconds=3300)
+    "bridge, patience 130 s, bar 55 min",
+    WatchdogPolicy,
+    partial(_bridge, patience_seconds=130, return_after_seconds=3300),
 )
 POLICIES |= {
     f"timer-{minutes}": Named(f"fixed timer, {minutes} min", partial(FixedTimer, minutes * 60.0))
