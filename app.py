@@ -1,4 +1,4 @@
-"""The CDK app: one fleet from `cdk.json`, its stacks as rooms. Runs at every synth, offline."""
+"""The CDK app: one fleet from `cdk.json`, its stacks as stacks. Runs at every synth, offline."""
 
 import aws_cdk as cdk
 
@@ -13,7 +13,7 @@ from stacks.store import StoreStack
 
 
 def build(app: cdk.App, settings: Settings) -> None:
-    """All rooms of one fleet, in the order in which they deploy."""
+    """All stacks of one fleet, in the order in which they deploy."""
     store = StoreStack(app, settings)
     lever = LeverStack(app, settings)
     group = GroupStack(app, settings, store=store)

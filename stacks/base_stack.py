@@ -1,4 +1,4 @@
-"""What the rooms share: where a stack stands, how a grant is written, and how a function is made."""
+"""What the stacks share: where a stack stands, how a grant is written, and how a function is made."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ RUNTIME = lambda_.Runtime.PYTHON_3_14
 class BaseStack(cdk.Stack):
     """One stack of the fleet. The CDK CLI names the account; the region and the zones are settings."""
 
-    def __init__(self, app: cdk.App, room: str, settings: Settings) -> None:
+    def __init__(self, app: cdk.App, stack: str, settings: Settings) -> None:
         self._zones = list(settings.zones)
         self.wildcards: dict[str, str] = {}  # resource with a * in a policy of this stack: why it is there
         super().__init__(
             app,
-            names.stack(settings.fleet_name, room),
+            names.stack(settings.fleet_name, stack),
             env=cdk.Environment(account=os.environ.get("CDK_DEFAULT_ACCOUNT"), region=settings.region),
             analytics_reporting=False,
             synthesizer=cdk.DefaultStackSynthesizer(bucket_prefix=names.asset_prefix(settings.fleet_name)),

@@ -30,7 +30,7 @@ class FaultsStack(BaseStack):
     """One template a fault, the role that they run with, and the alarms that end them."""
 
     def __init__(self, app: cdk.App, settings: Settings) -> None:
-        super().__init__(app, names.ROOM_FAULTS, settings)
+        super().__init__(app, names.STACK_FAULTS, settings)
         self._settings, self._role = settings, self._fault_role(settings.fleet_name)
         one = {"box": self._boxes("COUNT(1)")}
         interrupts = self._action(INTERRUPT, {"SpotInstances": "box"}, {"durationBeforeInterruption": NOTICE})

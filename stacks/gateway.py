@@ -43,7 +43,7 @@ class GatewayStack(BaseStack):
     def __init__(
         self, app: cdk.App, settings: Settings, gateway: Gateway, *, store: StoreStack, group: GroupStack
     ) -> None:
-        super().__init__(app, names.ROOM_GATEWAY, settings)
+        super().__init__(app, names.STACK_GATEWAY, settings)
         self._settings, self._gateway, self._store, self._group = settings, gateway, store, group
         if group.network.gateway is None:
             raise ValueError("the group's network was made without a gateway")
@@ -98,7 +98,7 @@ class GatewayStack(BaseStack):
             port=names.GATEWAY_PORT,
             protocol=elbv2.ApplicationProtocol.HTTP,
             target_type=elbv2.TargetType.IP,
-            # Answers last for seconds or minutes: the task with fewer of them has room.
+            # Answers last for seconds or minutes: the task with fewer of them has stack.
             load_balancing_algorithm_type=elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS,
             deregistration_delay=cdk.Duration.seconds(LONGEST_STREAM_SECONDS),
             health_check=elbv2.HealthCheck(

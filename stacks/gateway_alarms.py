@@ -21,7 +21,7 @@ class GatewayAlarms:
 
     def __init__(
         self,
-        room: BaseStack,
+        stack: BaseStack,
         settings: Settings,
         *,
         topic: sns.ITopic,
@@ -34,7 +34,7 @@ class GatewayAlarms:
             for name in (names.METRIC_ANSWERS_BROKEN, names.METRIC_NOBODY_ANSWERED, names.METRIC_FALLBACK_SPENT)
         }
         mailing_alarm(
-            room,
+            stack,
             fleet,
             topic,
             "gateway-errors",
@@ -43,7 +43,7 @@ class GatewayAlarms:
             threshold=BROKEN_IN_FIVE_MINUTES,
         )
         mailing_alarm(
-            room,
+            stack,
             fleet,
             topic,
             "gateway-nobody-answers",
@@ -51,7 +51,7 @@ class GatewayAlarms:
             sums[names.METRIC_NOBODY_ANSWERED],
         )
         mailing_alarm(
-            room,
+            stack,
             fleet,
             topic,
             "gateway-spend",
@@ -69,7 +69,7 @@ class GatewayAlarms:
             period=ONE_MINUTE,
         )
         mailing_alarm(
-            room,
+            stack,
             fleet,
             topic,
             "gateway-down",

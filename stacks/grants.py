@@ -16,7 +16,7 @@ GROUP_ARN_WILDCARD = "an Auto Scaling group's ARN holds an id that only AWS know
 
 
 def box_role(
-    room: BaseStack,
+    stack: BaseStack,
     settings: Settings,
     *,
     bucket: s3.Bucket,
@@ -30,25 +30,25 @@ def box_role(
         # Not the one key: a deploy changes the role first, and a box of the template before would get a 403.
         "bundle": {
             "on": f"{bundle.bucket.bucket_arn}/{names.asset_prefix(settings.fleet_name)}*",
-            "when": room.own_buckets,
+            "when": stack.own_buckets,
             "because": "a bundle is named by its content: this fleet's own files in the CDK's bucket, old and new",
         },
-        "store": {"on": bucket.bucket_arn, "when": room.own_buckets},
+        "store": {"on": bucket.bucket_arn, "when": stack.own_buckets},
         "store's objects": {
             "on": bucket.arn_for_objects("*"),
-            "when": room.own_buckets,
+            "when": stack.own_buckets,
             "because": "artifacts and cache: all objects of the fleet's own bucket",
         },
         "store's cache": {
             "on": bucket.arn_for_objects(f"{names.CACHE_PREFIX}*"),
-            "when": room.own_buckets,
+            "when": stack.own_buckets,
             "because": "the blobs of the cache are named by their digests",
         },
         "group": {"on": group_arn, "because": GROUP_ARN_WILDCARD},
         "target group": {"on": target_group_arn},
         "any": {"on": "*", "because": "DescribeTargetHealth knows no resource"},
         "own instance, tag fleet:boot": {
-            "on": room.arn("ec2", "instance/*"),
+            "on": stack.arn("ec2", "instance/*"),
             "when": {
                 "StringEquals": {f"aws:ResourceTag/{names.TAG_FLEET}": settings.fleet_name},
                 "ForAllValues:StringEquals": {"aws:TagKeys": [names.TAG_BOOT]},
@@ -62,8 +62,8 @@ def box_role(
             "because": "PutMetricData knows no resource; the condition holds it to the fleet's namespace",
         },
     }
-    grants = [room.allow(*actions, **scopes[kind]) for kind, actions in box_config.ACTIONS.items()]
-    session_manager = room.allow(  # aws-behaviours: run-command-channel
+    grants = [stack.allow(*actions, **scopes[kind]) for kind, actions in box_config.ACTIONS.items()]
+    session_manager = stack.allow(  # aws-behaviours: run-command-channel
         "ssm:UpdateInstanceInformation",
         "ssmmessages:CreateControlChannel",
         "ssmmessages:CreateDataChannel",
@@ -73,7 +73,7 @@ def box_role(
         because="Session Manager's channel knows no resource",
     )
     return iam.Role(
-        room,
+        stack,
         "BoxRole",
         assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
         inline_policies={"calls": iam.PolicyDocument(statements=[*grants, session_manager])},
@@ -81,7 +81,7 @@ def box_role(
 
 
 def launch_grants(
-    room: BaseStack,
+    stack: BaseStack,
     settings: Settings,
     *,
     template_id: str,
@@ -93,54 +93,56 @@ def launch_grants(
 
     A policy of this stack, so that it changes together with the pools and subnets that it names.
     """
-    template = room.arn("ec2", f"launch-template/{template_id}")
+    template = stack.arn("ec2", f"launch-template/{template_id}")
     from_template = {"ArnEquals": {"ec2:LaunchTemplate": template}}
     # aws-behaviours: flip-keeps-template-resources
     not_overridden = {**from_template, "Bool": {"ec2:IsLaunchTemplateResource": "true"}}
     of_our_types = {"StringEquals": {"ec2:InstanceType": list(settings.pools)}}
     statements = [
-        room.allow(
+        stack.allow(
             "ec2:RunInstances",
-            on=room.arn("ec2", "instance/*"),
+            on=stack.arn("ec2", "instance/*"),
             when={**from_template, **of_our_types},
             because="instances that do not exist yet: of this template and the fleet's pools only",
         ),
-        room.allow(
+        stack.allow(
             "ec2:RunInstances",
             on=[
                 template,
                 *(
-                    room.arn("ec2", f"subnet/{subnet_id}") for subnet_id in subnet_ids
+                    stack.arn("ec2", f"subnet/{subnet_id}") for subnet_id in subnet_ids
                 ),  # the group's, not the template's
             ],
         ),
-        room.allow("ec2:RunInstances", on=room.arn("ec2", f"security-group/{security_group_id}"), when=not_overridden),
-        room.allow(
+        stack.allow(
+            "ec2:RunInstances", on=stack.arn("ec2", f"security-group/{security_group_id}"), when=not_overridden
+        ),
+        stack.allow(
             "ec2:RunInstances",
-            on=f"arn:{room.partition}:ec2:{room.region}::image/*",
+            on=f"arn:{stack.partition}:ec2:{stack.region}::image/*",
             when=not_overridden,
             because="the image may be newer: the template's own",
         ),
-        room.allow(
+        stack.allow(
             "ec2:RunInstances",
-            on=[room.arn("ec2", "network-interface/*"), room.arn("ec2", "volume/*")],
+            on=[stack.arn("ec2", "network-interface/*"), stack.arn("ec2", "volume/*")],
             when=from_template,
             because="disks and interfaces do not exist yet: of this template only",
         ),
-        room.allow(
+        stack.allow(
             "ec2:CreateTags",
-            on=[room.arn("ec2", f"{kind}/*") for kind in ("instance", "network-interface", "volume")],
+            on=[stack.arn("ec2", f"{kind}/*") for kind in ("instance", "network-interface", "volume")],
             when={"StringEquals": {"ec2:CreateAction": "RunInstances"}},
             because="what a launch creates does not exist yet: at its launch only",
         ),
-        room.allow(
+        stack.allow(
             "iam:PassRole",
             on=box_role.role_arn,
             when={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
         ),
     ]
     return iam.ManagedPolicy(
-        room,
+        stack,
         "LaunchGrants",
         statements=statements,
         description="The launch that a change of the group is tried with",

@@ -28,7 +28,7 @@ def fleet_metric(fleet: str, name: str, statistic: str) -> cloudwatch.Metric:
 
 
 def mailing_alarm(
-    room: BaseStack,
+    stack: BaseStack,
     fleet: str,
     topic: sns.ITopic,
     page: str,
@@ -42,7 +42,7 @@ def mailing_alarm(
 ) -> None:
     """An alarm that mails when it lights and when it goes out, and names its page."""
     alarm = cloudwatch.Alarm(
-        room,
+        stack,
         page,
         alarm_name=f"{fleet}-{page}",
         alarm_description=f"{meaning}. What to do: docs/runbook/{page}.md",
@@ -60,9 +60,9 @@ class Monitoring:
     """Dashboard and alarms of one fleet."""
 
     def __init__(
-        self, room: BaseStack, settings: Settings, *, healthy: cloudwatch.Metric, watchdog: WatchdogFunction
+        self, stack: BaseStack, settings: Settings, *, healthy: cloudwatch.Metric, watchdog: WatchdogFunction
     ) -> None:
-        self._room, self._fleet = room, settings.fleet_name
+        self._room, self._fleet = stack, settings.fleet_name
         self._topic = watchdog.topic
 
         # The watchdog answers after alarm_minutes and at the latest when the skip cap ends: after both, nobody did.

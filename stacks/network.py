@@ -19,8 +19,8 @@ HTTP, HTTPS = 80, 443
 class FleetNetwork:
     """VPC (new or existing), S3 endpoint and the two security groups."""
 
-    def __init__(self, room: BaseStack, settings: Settings) -> None:
-        self._room = room
+    def __init__(self, stack: BaseStack, settings: Settings) -> None:
+        self._room = stack
         self.vpc = self._new_vpc(settings) if settings.network.vpc_id is None else self._existing_vpc(settings)
         if settings.network.vpc_id is None or settings.network.route_table_ids:
             self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
@@ -30,7 +30,7 @@ class FleetNetwork:
         self.balancer_group = self.security_group("BalancerGroup", "Callers of the model")
         self.box_group = self.security_group("BoxGroup", "GPU boxes: the serving port from the balancer only")
         if not settings.network.callers:
-            cdk.Annotations.of(room).add_warning_v2(
+            cdk.Annotations.of(stack).add_warning_v2(
                 "fleet:no-callers", "network.callers is empty: nobody may call the model, `fleetctl ask` apart."
             )
         serving = ec2.Port.tcp(settings.port)

@@ -19,11 +19,11 @@ ATTEMPTS = 15
 LIFE_MINUTES = 30  # patience is at most 15
 
 
-def patience_clock(room: BaseStack, settings: Settings, function: lambda_.IFunction) -> sfn.StateMachine:
+def patience_clock(stack: BaseStack, settings: Settings, function: lambda_.IFunction) -> sfn.StateMachine:
     """Input `{"at": ISO time}`: waits, then sends the patience command. Whoever starts it names it by its time."""
-    wait = sfn.Wait(room, "WaitForPatience", time=sfn.WaitTime.timestamp_path("$.at"))
+    wait = sfn.Wait(stack, "WaitForPatience", time=sfn.WaitTime.timestamp_path("$.at"))
     wake = tasks.LambdaInvoke(
-        room,
+        stack,
         "WakeWatchdog",
         lambda_function=function,
         payload=sfn.TaskInput.from_object({"command": names.COMMAND_PATIENCE}),
@@ -36,17 +36,17 @@ def patience_clock(room: BaseStack, settings: Settings, function: lambda_.IFunct
         max_attempts=ATTEMPTS,
     )
     role = iam.Role(
-        room,
+        stack,
         "PatienceClockRole",
         assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
         inline_policies={
             "calls": iam.PolicyDocument(
-                statements=[room.allow("lambda:InvokeFunction", on=function.function_arn)],
+                statements=[stack.allow("lambda:InvokeFunction", on=function.function_arn)],
             )
         },
     )
     clock = sfn.StateMachine(
-        room,
+        stack,
         "PatienceClock",
         state_machine_name=names.patience_clock(settings.fleet_name),
         definition_body=sfn.DefinitionBody.from_chainable(wait.next(wake)),

@@ -30,7 +30,7 @@ class WatchdogFunction:
 
     def __init__(
         self,
-        room: BaseStack,
+        stack: BaseStack,
         settings: Settings,
         *,
         healthy_targets: cloudwatch.Metric,
@@ -38,7 +38,7 @@ class WatchdogFunction:
         group_arn: str,
         launch_grants: iam.ManagedPolicy,
     ) -> None:
-        self._room, self._settings = room, settings
+        self._room, self._settings = stack, settings
         self._healthy_targets, self._launch_grants = healthy_targets, launch_grants
         self._group_arn, self._target_group_arn = group_arn, target_group_arn
         self.alarm = self._alarm()

@@ -168,7 +168,7 @@ def _play(
 
 
 def _endpoint(operator: Operator) -> str:
-    room = names.ROOM_GATEWAY if operator.settings.gateway else "group"  # with one, nobody else may call the fleet's
+    room = names.STACK_GATEWAY if operator.settings.gateway else "group"  # with one, nobody else may call the fleet's
     name = names.stack(operator.settings.fleet_name, room)
     outputs = operator.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
     return str(next(output["OutputValue"] for output in outputs if output["OutputKey"] == names.OUTPUT_ENDPOINT))

@@ -7,9 +7,9 @@ A name used in one file only does not belong here.
 # --- resources, one set per fleet ------------------------------------------------------------------------------
 
 
-def stack(fleet: str, room: str) -> str:
-    """CloudFormation stack of one room."""
-    return f"{fleet}-{room}"
+def stack(fleet: str, stack: str) -> str:
+    """CloudFormation stack of one stack."""
+    return f"{fleet}-{stack}"
 
 
 def asset_prefix(fleet: str) -> str:
@@ -108,10 +108,10 @@ def gateway_log_group(fleet: str) -> str:
     return f"/{fleet}/gateway"
 
 
-ROOMS = ("store", "lever", "group")  # stacks, in the order in which they deploy
-ROOM_GATEWAY = "gateway"  # the last, where the settings have a gateway
-ALL_ROOMS = (*ROOMS, ROOM_GATEWAY)
-ROOM_FAULTS = "faults"  # of game days: made by `make faults` alone
+STACKS = ("store", "lever", "group")  # stacks, in the order in which they deploy
+STACK_GATEWAY = "gateway"  # the last, where the settings have a gateway
+ALL_STACKS = (*STACKS, STACK_GATEWAY)
+STACK_FAULTS = "faults"  # of game days: made by `make faults` alone
 OUTPUT_BUCKET = "BucketName"  # of the store
 OUTPUT_ENDPOINT = "Endpoint"  # of the group, and of the gateway
 CACHE_PREFIX = "cache/"  # of the store: what boxes may write; everything else only `fleetctl publish`

@@ -14,7 +14,7 @@ from lambdas.watchdog.state import Mode, StateError, loads
 def stacks(ground: Ground) -> Finding:
     """Whether every room stands, and none is stuck half-way."""
     fleet = ground.settings.fleet_name
-    rooms = names.ALL_ROOMS if ground.settings.gateway else names.ROOMS
+    rooms = names.ALL_STACKS if ground.settings.gateway else names.STACKS
     states = {}
     for room in rooms:
         try:

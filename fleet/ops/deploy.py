@@ -71,7 +71,7 @@ def destroy(settings: Settings, arguments: Sequence[str]) -> None:
     if settings.gateway is None:
         end_gateway(aws, settings, arguments)
     _cdk("destroy", "--all", *arguments)
-    if left := [name for room in names.ALL_ROOMS if _stands(aws, name := names.stack(settings.fleet_name, room))]:
+    if left := [name for room in names.ALL_STACKS if _stands(aws, name := names.stack(settings.fleet_name, room))]:
         raise NotDestroyedError(f"Still standing: {', '.join(left)}. Run `make destroy` again to delete the rest.")
     sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings))) + "\n")
 
@@ -81,7 +81,7 @@ def end_gateway(aws: Aws, settings: Settings, arguments: Sequence[str]) -> None:
 
     Asks, unless the CLI is told not to; its table is kept. Raises NotDestroyedError.
     """
-    stack = names.stack(settings.fleet_name, names.ROOM_GATEWAY)
+    stack = names.stack(settings.fleet_name, names.STACK_GATEWAY)
     if not _stands(aws, stack):
         return
     sys.stdout.write(

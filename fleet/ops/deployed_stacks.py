@@ -61,8 +61,8 @@ def observed(aws: Any, fleet: str, templates: Mapping[str, Template]) -> tuple[S
 
     UserError for a stack of another name: it would be no part of this fleet, and the role may not read it.
     """
-    rooms = [names.stack(fleet, room) for room in names.ROOMS]
-    gateway = names.stack(fleet, names.ROOM_GATEWAY)
+    rooms = [names.stack(fleet, room) for room in names.STACKS]
+    gateway = names.stack(fleet, names.STACK_GATEWAY)
     if strange := sorted(templates.keys() - {*rooms, gateway}):
         allowed = ", ".join((*rooms, gateway))
         raise UserError(f"review: {', '.join(strange)}: no stack of fleet {fleet}; allowed: {allowed}")

@@ -62,7 +62,7 @@ def main() -> int:
                     wrong.append(f"{line} ended with {typed[-1].code}: {typed[-1].said[-500:]}")
                 if line.startswith("make deploy"):
                     said = enter("make diff").said
-                    if said.count("There were no differences") != len(names.ROOMS):
+                    if said.count("There were no differences") != len(names.STACKS):
                         wrong.append(f"the diff after deploy {line!r} is not empty: {said[-1500:]}")
                     if kept(aws, checkout) != before:
                         wrong.append(f"lost: {before} became {kept(aws, checkout)}")

@@ -41,7 +41,7 @@ def synthesized(out: Path, changes: dict[str, Any], *, nag: bool = False) -> tup
 
 def experiments(out: Path) -> dict[str, dict[str, Any]]:
     """The properties of each template, by its fault."""
-    room = templates.read(out)[names.ROOM_FAULTS]
+    room = templates.read(out)[names.STACK_FAULTS]
     found = [each["Properties"] for each in resources(room, "AWS::FIS::ExperimentTemplate")]
     return {each["Tags"][names.TAG_FAULT]: each for each in found}
 
@@ -105,7 +105,7 @@ def test_each_experiment_is_ended_by_alarms_that_the_fleet_has(
 
 
 def test_the_role_interrupts_this_fleets_boxes_and_refuses_this_group_alone(out: Path) -> None:
-    role = the(templates.read(out)[names.ROOM_FAULTS], "AWS::IAM::Role")
+    role = the(templates.read(out)[names.STACK_FAULTS], "AWS::IAM::Role")
     (trust,) = role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "fis.amazonaws.com"}
     assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": "<AWS::AccountId>"}}

@@ -25,7 +25,7 @@ NAMES: tuple[Callable[[str], str], ...] = (
     names.lane_drop_document,
     names.gateway_table,
     names.gateway_log_group,
-    *((lambda fleet, room=room: names.stack(fleet, room)) for room in names.ALL_ROOMS),  # type: ignore[misc]
+    *((lambda fleet, room=room: names.stack(fleet, room)) for room in names.ALL_STACKS),  # type: ignore[misc]
 )
 
 
@@ -42,7 +42,7 @@ def of(fleet: str) -> set[str]:
             here.format("logs", f"log-group:{name(fleet)}:x")
             for name in (names.box_log_group, names.watchdog_log_group)
         ),
-        *(here.format("cloudformation", f"stack/{names.stack(fleet, room)}/1") for room in names.ALL_ROOMS),
+        *(here.format("cloudformation", f"stack/{names.stack(fleet, room)}/1") for room in names.ALL_STACKS),
         here.format("dynamodb", f"table/{names.gateway_table(fleet)}"),
         here.format("logs", f"log-group:{names.gateway_log_group(fleet)}:x"),
         here.format("autoscaling", f"autoScalingGroup:1:autoScalingGroupName/{names.group(fleet)}"),

@@ -261,7 +261,7 @@ def test_the_review_runs_as_the_review_role_which_grants_no_more(live: Deployed,
     assert calls == granted
     own = "arn:aws:cloudformation:us-east-2:123456789012:stack/llm-group/1"
     assert iam_policies.allowed(statements, "cloudformation:GetTemplate", own, {})
-    for room in names.ROOMS:
+    for room in names.STACKS:
         assert iam_policies.allowed(
             statements, "cloudformation:GetTemplate", own.replace("llm-group", f"llm-{room}"), {}
         )

@@ -200,7 +200,7 @@ def test_every_wildcard_of_the_review_role_says_why() -> None:
         for number, line in enumerate(lines)
         if line.lstrip(" -").startswith(("Resource: !Sub arn", "!Sub arn")) and "*" in line
     ]
-    assert len(wildcards) == 2 + len(names.ALL_ROOMS)
+    assert len(wildcards) == 2 + len(names.ALL_STACKS)
     first = [number for number in wildcards if number - 1 not in wildcards]
     above = ["\n".join(lines[number - 2 : number]) for number in first]
     assert len(first) == 3
