@@ -35,7 +35,7 @@ def prepare() -> str:
 
 
 def read_ahead(folder: Path) -> None:
-    """Have the kernel read further ahead in a folder's file system; where it has no such knob, all stays as it is."""
+    """Have the kernel read further ahead in a folder's file system; where it has no such, all stays as it is."""
     device = folder.stat().st_dev
     try:
         Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb").write_text(str(READ_AHEAD_KB))

@@ -36,7 +36,7 @@ def request(why: str) -> None:
 
 
 def leave(box: Box) -> None:
-    """The ladder. Every rung is tried whatever became of the one before; the last cannot be refused."""
+    """The shutdown sequence. Every step is tried whatever became of the one before; the last cannot be refused."""
     if paths.serves() and not paths.WHY.exists():
         return say("the boot's program was ended, the box serves on")
     why = paths.WHY.read_text() if paths.WHY.exists() else "the boot ended without a word"
@@ -112,7 +112,7 @@ def _power_off(box: Optional[Box] = None, serving: bool = False) -> None:
 
 
 def main() -> None:
-    """What the ladder did not foresee ends in its last rung."""
+    """What the sequence did not foresee ends in its last step."""
     try:
         leave(config.load())
     except Exception:

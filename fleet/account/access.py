@@ -1,4 +1,4 @@
-"""The operator's door to AWS: clients made on demand, every call counted by name, every failure explained once."""
+"""The operator's access to AWS: clients made on demand, every call counted by name, every failure explained once."""
 
 import threading
 from collections.abc import Iterator, Mapping

@@ -25,13 +25,13 @@ from botocore.exceptions import (
     TokenRetrievalError,
 )
 
-from fleet.core.errors import EXIT_OURS, EXIT_USER
+from fleet.core.errors import EXIT_INTERNAL, EXIT_USAGE
 
 
 class OperatorError(Exception):
     """A failure with a remedy. `code` is the process's exit code."""
 
-    code: ClassVar[int] = EXIT_OURS
+    code: ClassVar[int] = EXIT_INTERNAL
 
     def __init__(self, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -44,25 +44,25 @@ class OperatorError(Exception):
 class CredentialsError(OperatorError):
     """No usable credentials."""
 
-    code = EXIT_USER
+    code = EXIT_USAGE
 
 
 class DeniedError(OperatorError):
     """A permission is missing."""
 
-    code = EXIT_USER
+    code = EXIT_USAGE
 
 
 class MissingError(OperatorError):
     """What the call asked about does not exist."""
 
-    code = EXIT_USER
+    code = EXIT_USAGE
 
 
 class RefusedError(OperatorError):
     """AWS refused the request as it stands."""
 
-    code = EXIT_USER
+    code = EXIT_USAGE
 
 
 class ThrottledError(OperatorError):

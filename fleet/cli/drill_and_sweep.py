@@ -40,11 +40,15 @@ CAPTION = "degraded minutes, spells of them and their lengths (median / 90 % / l
 
 @click.command("drill")
 @click.argument("what", nargs=-1)
+@click.option("--policy", "names", multiple=True, metavar="NAME", help=f"{catalogue.known()}; default: the first six.")
+@click.option("--live", is_flag=True, help="Print the first policy's events as they happen.")
 @click.option(
-    "--policy", "names", multiple=True, metavar="NAME", help=f"{catalogue.known()}; the first six unless given."
+    "--speed",
+    type=click.FloatRange(1),
+    default=300,
+    show_default=True,
+    help="Playback speed of --live; 60: an hour in a minute.",
 )
-@click.option("--live", is_flag=True, help="Tell the first policy's story as it happens.")
-@click.option("--speed", type=click.FloatRange(1), default=300, show_default=True, help="Of --live, times real time.")
 @click.option("--list", "list_known", is_flag=True, help="Name the histories and regions, and end.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/drill"), show_default=True)
 @drill_arguments.scene_options
@@ -87,7 +91,7 @@ def drill_command(
     place = drill_arguments.scene_of(words, options)
     settings = drill_arguments.settings_of(operator, place, options)
     chosen = tuple(dict.fromkeys(catalogue.resolved(name, settings) for name in names or catalogue.COMPARED))
-    base = Job(place, chosen[0], 0, settings, drill_arguments.twist_of(options))
+    base = Job(place, chosen[0], 0, settings, drill_arguments.variation_of(options))
     first = base.drill()  # reads and checks every file before anything else
     if callers is not None:
         base = dataclasses.replace(base, callers=_plan(callers, traffic, first.market, no_lane, no_cloud))
@@ -111,8 +115,8 @@ def drill_command(
     people = _callers(rows, console) if base.callers is not None else []
     unwarned: list[Row] = []
     if first.physics.recommendation_ahead_share:
-        twist = dataclasses.replace(base.twist, warned_share=0)
-        again = [dataclasses.replace(job, twist=twist, keeps_log=False, callers=None) for job in jobs]
+        variation = dataclasses.replace(base.variation, warned_share=0)
+        again = [dataclasses.replace(job, variation=variation, keeps_log=False, callers=None) for job in jobs]
         unwarned = _rows(again, options["workers"], console, _label)
         _table(unwarned, console, UNWARNED)
     path = _page(base.settings, chosen, rows, unwarned, notes, out, people, title=title)
@@ -153,7 +157,7 @@ def sweep_command(
         variants[value] = drill_arguments.settings_of(operator, place, changed)
     settings = next(iter(variants.values()))
     name = catalogue.resolved(name, settings)
-    base = Job(place, name, 0, settings, drill_arguments.twist_of(options))
+    base = Job(place, name, 0, settings, drill_arguments.variation_of(options))
     for note in base.drill().assumptions:
         console.print(f"- {note}", style="dim")
     jobs = [
@@ -194,7 +198,7 @@ def _label(job: Job) -> str:
 def _markets(place: Scene, seeds: int) -> str:
     """Another seed is another market of a region, and other luck on the one market of a file."""
     many = "s" if seeds > 1 else ""
-    return f"{seeds} market{many}" if place.seeded else f"1 market, {seeds} stroke{many} of luck"
+    return f"{seeds} market{many}" if place.seeded else f"1 market, {seeds} random seed{many}"
 
 
 def _console() -> Console:

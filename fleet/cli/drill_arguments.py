@@ -14,7 +14,7 @@ from fleet.core.errors import UserError
 from fleet.sim.drills import replay, scene
 from fleet.sim.drills.drill import default_settings
 from fleet.sim.drills.scene import Scene
-from fleet.sim.experiments.experiment import Twist
+from fleet.sim.experiments.experiment import Variation
 from fleet.sim.policies import catalogue
 
 SEEDS = 5
@@ -28,11 +28,11 @@ def scene_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--seeds",
             type=click.IntRange(1, 10_000),
-            help=f"Markets of a region ({SEEDS} unless given); of a file: of luck.",
+            help=f"Random seeds: markets of a region (default {SEEDS}), or runs of one market file.",
         ),
         click.option("--desired", type=click.IntRange(1, 20), help="Boxes that should serve; from the settings."),
         click.option("--on-demand-base", type=click.IntRange(0, 20), help="Boxes of those that are always on-demand."),
-        click.option("--supply", type=click.IntRange(1), help="Boxes a region's pool carries; plenty unless given."),
+        click.option("--supply", type=click.IntRange(1), help="Boxes a region's pool carries; default: unlimited."),
         click.option("--boots", type=click.FloatRange(0.1, 10), default=1, help="2: boots twice as slow."),
         click.option("--lost", type=click.FloatRange(0, 1), default=0, help="Share of events that never arrive."),
         click.option(
@@ -42,12 +42,15 @@ def scene_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--wrong-scores", type=click.FloatRange(0, 1), help="Share of wrong answers; 0.05 is assumed."),
         click.option(
-            "--spot-quota", type=click.IntRange(0), metavar="VCPUS", help="Of the account; plenty unless given."
+            "--spot-quota",
+            type=click.IntRange(0),
+            metavar="VCPUS",
+            help="Spot vCPUs of the account; default: unlimited.",
         ),
         click.option("--on-demand-quota", type=click.IntRange(0), metavar="VCPUS", help="Counted apart from spot's."),
         click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="A setting, as in cdk.json."),
         click.option("--no-valve", is_flag=True, help="Never give up on spot, however many failovers."),
-        click.option("--workers", type=click.IntRange(1), help="Processes; all cores unless given."),
+        click.option("--workers", type=click.IntRange(1), help="Processes; default: all cores."),
     )
     for option in reversed(options):
         command = option(command)
@@ -61,16 +64,16 @@ def scene_of(words: Sequence[str], options: dict[str, Any]) -> Scene:
 
 
 def seeds_of(place: Scene, options: dict[str, Any]) -> int:
-    """How many markets; of a file, which is one market, how many strokes of luck."""
+    """How many markets; of a file, which is one market, how many random seeds."""
     given: int | None = options["seeds"]
     if given is not None and given > 1 and place.history:
-        raise UserError("--seeds: a history happened once; only regions and market files have luck in them")
+        raise UserError("--seeds: a history happened once; only regions and market files have random seeds")
     return given or (SEEDS if place.seeded else 1)
 
 
-def twist_of(options: dict[str, Any]) -> Twist:
+def variation_of(options: dict[str, Any]) -> Variation:
     """What is turned in the simulated cloud."""
-    return Twist(
+    return Variation(
         boots_factor=options["boots"],
         events_lost_share=options["lost"],
         warned_share=options["warned"],

@@ -12,16 +12,16 @@ import click
 
 from fleet.account.aws_errors import OperatorError
 from fleet.cli.context import Operator
-from fleet.core.errors import EXIT_OURS, EXIT_USER, UserError
+from fleet.core.errors import EXIT_INTERNAL, EXIT_USAGE, UserError
 from fleet.core.terminal import say, take_every_letter
 from fleet.core.untrusted import printable
 
 EXIT_CODES = """\b
 Exit codes:
   0  done, and all is right
-  1  our fault or AWS's: an error inside, a throttle, no answer
-  2  yours: a setting, an argument, a file, a permission, credentials, a question answered with no
-  3  answered, and something needs you (status, preflight, game-day)
+  1  internal or AWS error: a bug, a throttle, no answer
+  2  usage error: a setting, an argument, a file, a permission, credentials, a question answered with no
+  3  answered, and something needs attention (status, preflight, game-day)
 """
 
 
@@ -83,7 +83,7 @@ class FleetGroup(click.Group):
             raise
         except click.Abort:  # only questions abort, and they stand before whatever they ask about
             click.echo("fleetctl: nothing was done", err=True)
-            context.exit(EXIT_USER)
+            context.exit(EXIT_USAGE)
         except Exception as error:  # the last line of defence: nobody is shown a traceback unasked
             if os.environ.get("FLEETCTL_TRACEBACK"):
                 raise
@@ -111,8 +111,8 @@ def _message(error: Exception) -> str:
 
 def _code(error: Exception) -> int:
     if isinstance(error, UserError):
-        return EXIT_USER
-    return error.code if isinstance(error, OperatorError) else EXIT_OURS
+        return EXIT_USAGE
+    return error.code if isinstance(error, OperatorError) else EXIT_INTERNAL
 
 
 @click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)

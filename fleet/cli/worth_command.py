@@ -29,7 +29,7 @@ AS_SET, ALWAYS, MORE = "the fleet as set", "on-demand only", "one box more"
 
 
 @click.command("worth")
-@click.option("--rate", type=click.FloatRange(0.001, 1_000_000), help="Requests a day; 300 unless given.")
+@click.option("--rate", type=click.FloatRange(0.001, 1_000_000), help="Requests a day; default: 300.")
 @click.option("--ledger", type=click.Path(path_type=Path, dir_okay=False), help="Instead: a gateway's own history.")
 @caller_options.TRAFFIC
 @click.option("--cloud-input", type=click.FloatRange(0.0001, 1000), help="USD a million tokens; from the settings.")

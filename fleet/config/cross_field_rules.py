@@ -1,4 +1,4 @@
-"""The contradictions: settings that are fine alone and wrong together. `validation` tries every rule at synth.
+"""Cross-field rules: settings that are fine alone and wrong together. `validation` tries every rule at synth.
 
 Each rule is a pure function from settings to problems; a problem names the key to change, its value and what is allowed
 beside the others. A value that the schema has refused is absent, and a rule that asks for it is not judged.

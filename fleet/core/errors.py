@@ -14,8 +14,8 @@ from typing import NoReturn
 
 from fleet.core.untrusted import printable
 
-EXIT_OURS = 1  # an error of ours, or of AWS
-EXIT_USER = 2  # bad input: usage, settings, credentials, permissions
+EXIT_INTERNAL = 1  # an error of ours, or of AWS
+EXIT_USAGE = 2  # bad input: usage, settings, credentials, permissions
 EXIT_ATTENTION = 3  # answered, and something needs a human
 
 
@@ -26,4 +26,4 @@ class UserError(Exception):
 def exit_with(error: UserError) -> NoReturn:
     """Print the message to stderr and leave with the user's exit code."""
     print(printable(str(error)), file=sys.stderr)  # noqa: T201  the program's own last word
-    sys.exit(EXIT_USER)
+    sys.exit(EXIT_USAGE)

@@ -1,4 +1,4 @@
-"""The buttons `pin`, `arm`, `resume`, `scan`, `probe`: only these invoke the watchdog; each records who and why."""
+"""The commands `pin`, `arm`, `resume`, `scan`, `probe`: only these invoke the watchdog; each records who and why."""
 
 import getpass
 import json

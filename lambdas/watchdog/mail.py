@@ -63,7 +63,7 @@ TEXTS = {
     Kind.ARMED: Text(
         "armed",
         "An operator armed the fleet: Launch is not suspended. On on-demand, failovers and cooldown are forgotten too.",
-        "Nothing. If the fleet is on-demand, good placement scores on scans running bring it back to spot.",
+        "Nothing. If the fleet is on-demand, good placement scores on consecutive scans bring it back to spot.",
     ),
     Kind.RESUMED: Text(
         "launching resumed",

@@ -348,7 +348,7 @@ def _boot_ended(
         return noted
     if len(new.abandoned) >= limit and "Launch" not in world.seen_group.suspended:
         new = replace(new, suspended_at=now)
-        return transition(new, Kind.BOOT_LOOP, now, f"{limit} boots running failed, the last: {why}")
+        return transition(new, Kind.BOOT_LOOP, now, f"{limit} consecutive boots failed, the last: {why}")
     return replace(noted, state=new)
 
 

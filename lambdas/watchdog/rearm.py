@@ -37,7 +37,7 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
 
 
 def _streak(world: World, state: State, settings: Settings, busy: str, now: datetime) -> Decision:
-    """The alarm policy's: a score that is good enough, on scans running."""
+    """The alarm policy's: a score that is good enough, on consecutive scans."""
     if world.unread:
         return Decision(Action.REFUSED, world.unread)
     limits = settings.watchdog

@@ -212,7 +212,7 @@ def test_scenes_that_need_no_file_are_listed() -> None:
 def test_seeds_vary_the_luck_over_a_market_file(market: Path, tmp_path: Path) -> None:
     result = call("drill", market, "--policy", "spot-only", "--seeds", 3, "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    assert "1 market, 3 strokes of luck" in " ".join(result.output.split())
+    assert "1 market, 3 random seeds" in " ".join(result.output.split())
     assert "±" in next(line for line in result.output.splitlines() if "spot, no watchdog" in line)
 
 

@@ -53,7 +53,7 @@ def test_a_market_that_never_sells_costs_on_demand_from_the_failover_on(settings
 
 def window_of_an_outage(length: float, notice: float) -> float:
     """Seconds without a healthy target when the market takes the box at `notice` and sells again after `length`."""
-    ladder = EXACT.retry_ladder
+    ladder = EXACT.launch_retry_gaps
     gaps = [*ladder, *[ladder[-1]] * 100]
     attempts = sorted([*accumulate([15.0, *gaps]), NOTICE + 2.0])  # rebalancing tries first; once more when it is gone
     spot = next(at for at in attempts if at >= length)
@@ -80,7 +80,7 @@ def test_cost_is_the_integral_of_what_ran(settings: Settings) -> None:
     scene = market((5 * HOUR, 0), (6 * HOUR, 1000), hours=10)
     result = drill.run(Drill(scene, settings, EXACT), SpotOnly())
     first = 5 * HOUR + NOTICE - FIRST_ATTEMPT
-    attempts = accumulate([5 * HOUR + 15.0, *EXACT.retry_ladder, 600, 600, 600, 600])
+    attempts = accumulate([5 * HOUR + 15.0, *EXACT.launch_retry_gaps, 600, 600, 600, 600])
     second = 10 * HOUR - next(at for at in attempts if at >= 6 * HOUR)
     assert result.measure.cost_usd == pytest.approx(SPOT_USD * (first + second) / HOUR, rel=1e-9)
     alone = drill.run(Drill(scene, settings, EXACT), OnDemandOnly())

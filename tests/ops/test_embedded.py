@@ -178,7 +178,7 @@ def test_a_button_that_the_role_cannot_carry_out_fails_with_the_call(live: Deplo
     assert "docs/runbook/function-failed.md" in done.output
 
 
-def test_nothing_but_the_four_buttons_invokes_a_function(live: Deployed, fleetctl: Fleetctl) -> None:
+def test_nothing_but_the_operators_commands_invokes_a_function(live: Deployed, fleetctl: Fleetctl) -> None:
     before = len(live.aws.requests())
     for command in (["status"], ["preflight"], ["ask", "hello"]):
         fleetctl(*command)

@@ -203,7 +203,7 @@ def test_launches_cancelled_with_a_client_error_are_failed_boots_and_their_mail_
     assert told_so == ["recorded"] * 4 + ["boot-loop"]
     [(subject, body)] = cloud.mails
     assert subject == "[llm] boots keep failing, launching is suspended"
-    assert "Why: 5 boots running failed, the last: Client.InternalError\n" in body
+    assert "Why: 5 consecutive boots failed, the last: Client.InternalError\n" in body
     assert f"What you may do: {failures.KEY.remedy} Read the boot log" in body
 
 

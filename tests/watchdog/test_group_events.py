@@ -29,7 +29,7 @@ def test_five_abandoned_launches_running_suspend_launch_with_one_mail() -> None:
     assert abandon(cloud, 4) == "boot-loop"
     assert "Launch" in cloud.live_group.suspended
     assert [subject for subject, _ in cloud.mails] == ["[llm] boots keep failing, launching is suspended"]
-    assert "Why: 5 boots running failed, the last: the box says fleet:boot=failed\n" in cloud.mails[0][1]
+    assert "Why: 5 consecutive boots failed, the last: the box says fleet:boot=failed\n" in cloud.mails[0][1]
 
 
 def test_stopped_boot_loop_moves_no_lever_whatever_the_parameter_says() -> None:

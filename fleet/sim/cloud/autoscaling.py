@@ -7,7 +7,7 @@ from fleet.config.settings import Settings
 from fleet.core import names
 from fleet.sim.cloud import payloads
 from fleet.sim.cloud.ec2 import Ec2
-from fleet.sim.cloud.launch_retries import RetryLadder
+from fleet.sim.cloud.launch_retries import LaunchRetries
 from fleet.sim.cloud.refresh import Refreshes
 from fleet.sim.cloud.simulated_balancer import Balancer
 from fleet.sim.cloud.simulation import SimulatedBox, Simulation, draw
@@ -35,7 +35,7 @@ class AutoScalingGroup:
         self.refreshes = Refreshes(world, self.boxes, self._publish, self._refresh_ended)
         self._leaving: dict[str, Box] = {}  # listed after their launch was abandoned (aws-behaviours: abandoned-listed)
         self._wrong_kind: set[str] = set()
-        self._ladder = RetryLadder(world, self._launch_missing)
+        self._retries = LaunchRetries(world, self._launch_missing)
         self._failing_since: float | None = None
         self._snapshot: Group | None = None
         self.policy = payloads.mixed_instances_policy(settings, percentage)
@@ -70,7 +70,7 @@ class AutoScalingGroup:
             self.percentage = percentage
             self._world.log("lever", percentage=percentage)
         self._mark_wrong_kind()
-        self._ladder.begin(draw(self._lags, self._world.behaviour.flip_attempt))  # aws-behaviours: flip-tries-at-once
+        self._retries.begin(draw(self._lags, self._world.behaviour.flip_attempt))  # aws-behaviours: flip-tries-at-once
 
     def suspend(self, process: str, reason: str = BY_USER) -> None:
         self.suspended[process] = reason
@@ -80,7 +80,7 @@ class AutoScalingGroup:
         self.suspended.pop(process, None)
         self._snapshot = None
         if process == "Launch":
-            self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
+            self._retries.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
     def abandon(self, box_id: str) -> None:
         """CompleteLifecycleAction ABANDON on the launch hook."""
@@ -94,12 +94,12 @@ class AutoScalingGroup:
         if box.lifecycle == HELD and not self._world.behaviour.terminates_held:
             raise BusyError(f"TerminateInstanceInAutoScalingGroup: {box.id} is in {HELD}")
         self._terminate(box, "ended by the watchdog")
-        self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
+        self._retries.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
     def start_refresh(self, *, has_desired_configuration: bool = False) -> str:
         """Launch-first, box by box: a roll of every box there is now, matching or not. A deploy's doubles the group."""
         refresh = self.refreshes.start(has_desired_configuration=has_desired_configuration)
-        self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
+        self._retries.begin(draw(self._lags, self._world.behaviour.first_attempt))
         self._settle()
         return refresh
 
@@ -112,12 +112,12 @@ class AutoScalingGroup:
         self._snapshot = None
 
     def begin(self) -> None:
-        self._ladder.begin(draw(self._lags, self._world.behaviour.first_attempt))
+        self._retries.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
     def at_risk(self, box: SimulatedBox) -> None:
         """A notice or a recommendation: with capacity rebalancing the successor need not wait for the end."""
         if box.id in self.boxes and self._world.behaviour.capacity_rebalancing:
-            self._ladder.once_more(draw(self._lags, self._world.behaviour.rebalance_attempt))
+            self._retries.once_more(draw(self._lags, self._world.behaviour.rebalance_attempt))
         if box.noticed_at is not None and not math.isinf(box.registered_at):
             heard = max(self._world.clock.now, box.registered_at) + draw(self._polls, self._world.behaviour.agent_poll)
             recording = self._world.recording
@@ -141,7 +141,7 @@ class AutoScalingGroup:
             return
         self._wrong_kind.discard(box.id)
         self._publish("EC2 Instance Terminate Successful", EC2InstanceId=box.id)
-        self._ladder.once_more(draw(self._lags, self._world.behaviour.first_attempt))
+        self._retries.once_more(draw(self._lags, self._world.behaviour.first_attempt))
         self._settle()
 
     def boot_failed(self, box: SimulatedBox) -> None:
@@ -184,7 +184,7 @@ class AutoScalingGroup:
         """The balancer finds a member unhealthy; the group acts once its own grace is over."""
         if box.in_service_at is not None:
             due = box.in_service_at + self._world.behaviour.health_grace_seconds
-            self._world.clock.at(due, self._ladder.begin, 0.0)
+            self._world.clock.at(due, self._retries.begin, 0.0)
 
     # --- launching ---------------------------------------------------------------------------------------------
 
@@ -312,8 +312,8 @@ class AutoScalingGroup:
             warm.sort(key=lambda box: (box.purchase == "on-demand") != on_demand_is_wrong)
             for box in [*old, *warm][:excess]:
                 self._terminate(box, "replaced")
-        if self._ladder.rests and self._missing() > 0:
-            self._ladder.schedule(draw(self._lags, self._world.behaviour.first_attempt))
+        if self._retries.rests and self._missing() > 0:
+            self._retries.schedule(draw(self._lags, self._world.behaviour.first_attempt))
         self.refreshes.judge(self.desired)
 
     def _refresh_ended(self) -> None:

@@ -83,7 +83,7 @@ class Behaviour:
     scores: Scores = field(default_factory=Scores)
 
     # Retry gaps of a group that cannot launch, measured in a drought; the last repeats.
-    retry_ladder: tuple[float, ...] = (11, 11, 65, 65, 120, 120, 240, 480, 600)
+    launch_retry_gaps: tuple[float, ...] = (11, 11, 65, 65, 120, 120, 240, 480, 600)
     first_attempt: Range = (1, 3)  # a member has gone
     flip_attempt: Range = (6, 9)  # measured: a lever flip makes the group try again at once
     rebalance_attempt: Range = (10, 15)  # a replacement launched 15 s after the notice of 21 July

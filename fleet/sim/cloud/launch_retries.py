@@ -8,12 +8,12 @@ from fleet.sim.cloud.simulation import Simulation
 RECORDED_LATE_SECONDS = 30  # a recorded attempt may be so much later than this group's habits put it
 
 
-class RetryLadder:
+class LaunchRetries:
     """`launch` makes one launch: whether it got its box, or None where there is nothing to launch."""
 
     def __init__(self, world: Simulation, launch: Callable[[], bool | None]) -> None:
         self._world, self._launch = world, launch
-        self._rung = 0
+        self._next = 0
         self._at = math.inf
 
     @property
@@ -23,7 +23,7 @@ class RetryLadder:
 
     def begin(self, delay: float) -> None:
         """What is asked for has changed: the ladder begins anew."""
-        self._rung = 0
+        self._next = 0
         self.schedule(delay)
 
     def once_more(self, delay: float) -> None:
@@ -54,14 +54,14 @@ class RetryLadder:
             return
         self._at = math.inf
         if self._launch_all():
-            gaps = self._world.behaviour.retry_ladder  # aws-behaviours: retry-gaps
-            self.schedule(gaps[min(self._rung, len(gaps) - 1)], latest=gaps[-1])
-            self._rung += 1
+            gaps = self._world.behaviour.launch_retry_gaps  # aws-behaviours: retry-gaps
+            self.schedule(gaps[min(self._next, len(gaps) - 1)], latest=gaps[-1])
+            self._next += 1
 
     def _launch_all(self) -> bool:
         """Launch until nothing is missing; whether a launch failed instead."""
         while (launched := self._launch()) is not None:
             if not launched:
                 return True
-            self._rung = 0
+            self._next = 0
         return False

@@ -8,7 +8,7 @@ from typing import Any
 
 from fleet.sim.drills.drill import Result, default_settings
 from fleet.sim.drills.scene import Scene
-from fleet.sim.experiments.experiment import Job, Twist
+from fleet.sim.experiments.experiment import Job, Variation
 from fleet.sim.markets import synthetic
 from fleet.sim.policies.catalogue import TIMER_MINUTES, without_valve
 
@@ -19,7 +19,7 @@ POLICIES = ("alarm", *OURS, "fallback", *TIMERS)
 TRACES = tuple(sorted(synthetic.FOLDER.glob("*-trace.csv")))
 
 
-MEASURED = Twist()
+MEASURED = Variation()
 
 
 @dataclass(frozen=True)
@@ -27,21 +27,21 @@ class Case:
     """Markets of one build under one behaviour, and with how many seeds they are drilled."""
 
     scene: Scene
-    twist: Twist = MEASURED
+    variation: Variation = MEASURED
     seeds: int = 8
 
 
-UNWARNED = Twist(warned_share=0)
+UNWARNED = Variation(warned_share=0)
 _FITTED, _LEVELS = Scene(), Scene(levels=True)
 CASES: dict[str, Case] = {
     "fitted": Case(_FITTED, seeds=16),
     "fitted, no early warnings": Case(_FITTED, UNWARNED, seeds=16),
     "levels": Case(_LEVELS, seeds=16),
     "levels, no early warnings": Case(_LEVELS, UNWARNED, seeds=16),
-    "boots twice as slow": Case(_FITTED, Twist(boots_factor=2)),
-    "boots twice as fast": Case(_FITTED, Twist(boots_factor=0.5)),
-    "a fifth of the events lost": Case(_FITTED, Twist(events_lost_share=0.2)),
-    "a fifth of the scores wrong": Case(_FITTED, Twist(scores_wrong_share=0.2)),
+    "boots twice as slow": Case(_FITTED, Variation(boots_factor=2)),
+    "boots twice as fast": Case(_FITTED, Variation(boots_factor=0.5)),
+    "a fifth of the events lost": Case(_FITTED, Variation(events_lost_share=0.2)),
+    "a fifth of the scores wrong": Case(_FITTED, Variation(scores_wrong_share=0.2)),
     "spells half as long": Case(replace(_FITTED, up=0.5, down=0.5)),
     "spells twice as long": Case(replace(_FITTED, up=2, down=2)),
     "shipped traces": Case(Scene(files=TRACES)),
@@ -63,7 +63,7 @@ class Task:
         here = {"files": tuple(path for path in TRACES if path.stem == self.place)}
         scene = replace(case.scene, days=self.days, **(here if case.scene.files else {"region": self.place}))
         settings = without_valve(replace(default_settings(), region=scene.region or "us-east-2"))
-        return Job(scene, self.policy, self.seed, settings, case.twist)
+        return Job(scene, self.policy, self.seed, settings, case.variation)
 
 
 @dataclass(frozen=True)

@@ -157,12 +157,12 @@ def widest(done: dict[Task, Outcome], days: float) -> float:
 
 
 @click.command()
-@click.option("--seeds", type=int, help="For every case; as many as its line in the matrix says unless given.")
+@click.option("--seeds", type=int, help="For every case; default: as many as its line in the matrix says.")
 @click.option("--days", default=45.0, show_default=True)
 @click.option("--workers", default=2, show_default=True)
 @click.option("--minutes", "limit", default=60.0, show_default=True, help="No drill is begun later; --resume goes on.")
-@click.option("--case", "cases", type=click.Choice(list(CASES)), multiple=True, help="Repeatable. All unless given.")
-@click.option("--policy", "names", type=click.Choice(POLICIES), multiple=True, help="Repeatable. All unless given.")
+@click.option("--case", "cases", type=click.Choice(list(CASES)), multiple=True, help="Repeatable. Default: all.")
+@click.option("--policy", "names", type=click.Choice(POLICIES), multiple=True, help="Repeatable. Default: all.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/bench-policy"), show_default=True)
 @click.option("--resume", is_flag=True, help="Go on with what --out holds: right while no policy has changed.")
 @click.option("--page", "to_page", is_flag=True, help="Write the tables and the picture of docs/bridge-policy.md.")

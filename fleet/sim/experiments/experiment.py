@@ -27,7 +27,7 @@ T95 += (2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 
 
 
 @dataclass(frozen=True)
-class Twist:
+class Variation:
     """What an operator turns in the simulated cloud."""
 
     boots_factor: float = 1.0
@@ -67,7 +67,7 @@ class Job:
     policy: str
     seed: int
     settings: Settings
-    twist: Twist = Twist()
+    variation: Variation = Variation()
     variant: str = ""  # of a sweep: the threshold's value
     keeps_log: bool = False
     callers: "Plan | None" = None  # who asks, beside it
@@ -76,7 +76,7 @@ class Job:
         """The drill itself; raises UserError where its files are odd."""
         settings = catalogue.POLICIES[self.policy].adjust(self.settings)
         plain = Drill(self.scene.build(self.seed), settings, seed=self.seed, emit=emit)
-        return replace(plain, behaviour=self.twist.apply(plain.physics))
+        return replace(plain, behaviour=self.variation.apply(plain.physics))
 
     def run(self) -> Result:
         log: list[Event] = []

@@ -14,7 +14,7 @@ from fleet.eventlog.timeline import INK, SPOT, STYLE
 from fleet.sim.drills import drill, replay
 from fleet.sim.drills.drill import Drill
 from fleet.sim.drills.scene import Scene
-from fleet.sim.experiments.experiment import Job, Twist
+from fleet.sim.experiments.experiment import Job, Variation
 from fleet.sim.policies import catalogue
 from fleet.sim.policies.catalogue import WatchdogPolicy
 
@@ -41,9 +41,9 @@ def boot_lengths(folder: Path) -> Path:
     settings, path = catalogue.without_valve(drill.default_settings()), folder / "boot-lengths.svg"
     means = []
     for seconds in BOOT_SECONDS:
-        twist = Twist(kernel_to_serving_seconds=seconds)
+        variation = Variation(kernel_to_serving_seconds=seconds)
         scene = Scene(region="us-east-2", days=BOOT_DAYS)
-        results = [Job(scene, "alarm", seed, settings, twist).run() for seed in range(BOOT_MARKETS)]
+        results = [Job(scene, "alarm", seed, settings, variation).run() for seed in range(BOOT_MARKETS)]
         means.append([result.measure.degraded_minutes for result in results])
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(9, 3), layout="constrained")

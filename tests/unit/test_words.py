@@ -1,0 +1,48 @@
+"""Words of our own that the field has other words for stay retired: in names, files, settings and help."""
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+import click
+
+from fleet.cli.fleetctl import main
+from fleet.config.section import RENAMED
+from fleet.config.settings import Settings
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("assets", "fleet", "lambdas", "stacks")
+RETIRED = re.compile(r"bar_sway|late_event|idle_warning|contradiction|outsider|twist|ladder|rung(s|_|$)|knob|\bROOM")
+HELP = re.compile(r"\bluck\b|unless given|\byours\b|our fault|times real time|\brunning were\b")
+
+
+def test_no_retired_word_names_a_file_or_stands_in_an_identifier() -> None:
+    files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
+    assert [path.name for path in files if RETIRED.search(path.stem)] == []
+    found = {
+        token.string
+        for path in files
+        for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
+        if token.type == tokenize.NAME and RETIRED.search(token.string)
+    }
+    assert found == set()
+
+
+def test_no_setting_has_a_retired_name() -> None:
+    keys = set(re.findall(r'"(\w+)":', (ROOT / "docs" / "cdk.schema.json").read_text()))
+    assert len(keys) > 90
+    assert {old.rpartition(".")[2] for old in RENAMED} & keys == set()
+    assert all(
+        hasattr(Settings.__dataclass_fields__["bridge"].type, new.rpartition(".")[2]) for new in RENAMED.values()
+    )
+
+
+def test_help_speaks_of_seeds_defaults_and_usage() -> None:
+    context = click.Context(main)
+    texts = [main.get_help(context)]
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        assert command is not None
+        texts.append(command.get_help(click.Context(command)))
+    assert [found[0] for text in texts if (found := HELP.search(" ".join(text.split())))] == []
