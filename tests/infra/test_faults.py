@@ -15,7 +15,7 @@ from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.core import names
 from fleet.gameday import fault_injection
-from stacks import fault_injection as stack
+from stacks import faults as stack
 from stacks.base_stack import BaseStack
 from tests.conftest import GATEWAY_SETTINGS, OTHER_SETTINGS
 from tests.infra import templates
