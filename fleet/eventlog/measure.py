@@ -25,6 +25,7 @@ class Measure:
     degraded_seconds: float = 0.0
     dark_seconds: float = 0.0  # without any box
     after_first_boot_seconds: float = 0.0  # of the degraded ones, since a box first served
+    pinned_seconds: float = 0.0
     usd: dict[str, float] = field(default_factory=lambda: {"spot": 0.0, "on-demand": 0.0})
     box_seconds: dict[str, float] = field(default_factory=lambda: {"spot": 0.0, "on-demand": 0.0})
     windows: list[Window] = field(default_factory=list)
@@ -34,6 +35,7 @@ class Measure:
     _at: float = 0.0
     _window: tuple[float, float] | None = None
     _served: bool = False
+    _pinned_since: float | None = None
 
     def add(self, event: Event) -> None:
         self.counts[event.kind] += 1
@@ -47,6 +49,7 @@ class Measure:
                 self.end = event.at.timestamp()
                 self._pass(self.end)
                 self._close()
+                self._mode("", self.end)
                 for at, purchase, usd in self._living.values():
                     self._bill(at, purchase, usd)
             case "box.launched":
@@ -69,6 +72,12 @@ class Measure:
                 self.counts[f"action {fields.get('action')}"] += 1
             case "mode":
                 self.counts[f"mode {fields['mode']}"] += 1
+                self._mode(fields["mode"], event.at.timestamp())
+
+    def _mode(self, mode: str, now: float) -> None:
+        if self._pinned_since is not None:
+            self.pinned_seconds += now - self._pinned_since
+        self._pinned_since = now if mode == "on-demand-pinned" else None
 
     def _pass(self, now: float) -> None:
         missing = max(0, self.desired - len(self._serving)) / self.desired if self.desired else 0.0

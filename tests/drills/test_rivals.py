@@ -4,6 +4,7 @@ import itertools
 import math
 import re
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,16 @@ def test_patience_is_measured_from_the_first_failed_launch_with_nothing_serving(
 
 
 def test_a_failover_before_patience_runs_out_is_early() -> None:
-    assert judged(*SERVING, *LOST, FAILED, (1100.0, "lever", {"percentage": 100})).early == 1
+    elsewhere = (1.0, "market", {"pool": "p", "sells": True})
+    assert judged(elsewhere, *SERVING, *LOST, FAILED, (1100.0, "lever", {"percentage": 100})).early == 1
+
+
+def test_a_failover_at_once_is_early_unless_no_pool_sells() -> None:
+    sold, dry = ((at, "market", {"pool": "p", "sells": at < 900}) for at in (1.0, 999.0))
+    at_once = (1001.5, "lever", {"percentage": 100})
+    assert judged(sold, *SERVING, *LOST, at_once).early == 1
+    found = judged(sold, *SERVING, dry, *LOST[:1], at_once)
+    assert (found.late_seconds, found.early, found.bridges) == ([1.5 - 130], 0, 0)
 
 
 @pytest.mark.parametrize(("after", "answered", "missed"), [(120, 1, 0), (150, 0, 0), (400, 0, 1)])
@@ -170,10 +180,37 @@ def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it()
     assert apart.ratio("one", "other", ratios.minutes, "r").half_width > 0.5
 
 
+def test_an_interval_of_a_mean_over_places_has_the_luck_of_each_in_it_and_is_narrower_than_theirs() -> None:
+    def lived(place: str, policy: str, *values: float) -> list[benchmark_matrix.Outcome]:
+        return [
+            benchmark_matrix.Outcome(benchmark_matrix.Task("fitted", place, policy, 0, 1), value, 1) for value in values
+        ]
+
+    places = {
+        p: {"one": lived(p, "one", *own), "other": lived(p, "other", 10, 10, 10)}
+        for p, own in (("r", (9, 10, 14)), ("s", (5, 6, 7)))
+    }
+    found = ratios.Compared(places)
+    each = [found.ratio("one", "other", ratios.minutes, place).half_width for place in "rs"]
+    both = found.ratio("one", "other", ratios.minutes, *"rs")
+    assert both.value == pytest.approx((1.1 + 0.6) / 2)
+    assert both.half_width == pytest.approx(math.hypot(*each) / 2 * experiment.t95(4) / experiment.t95(2))
+
+
+@pytest.mark.parametrize("case", ["fitted", "a fifth of the events lost"])
+def test_scans_that_are_passed_over_would_have_changed_nothing(case: str) -> None:
+    brisk = benchmark_matrix.Task(case, "us-west-2", "bridge", 7, 6).job()
+    figures = [
+        (one.measure.windows, one.measure.usd, one.droughts) for one in (brisk.run(), replace(brisk, brisk=False).run())
+    ]
+    assert figures[0] == figures[1]
+    assert figures[0][0]
+
+
 def test_every_case_of_the_matrix_has_its_markets() -> None:
     for case in benchmark_matrix.CASES:
         for place in benchmark_matrix.places(case):
-            job = benchmark_matrix.Task(case, place, "bridge", 201, 2).job()
+            job = benchmark_matrix.Task(case, place, "bridge", 1001, 2).job()
             assert list(itertools.islice(job.drill().market.steps(), 3)), (case, place)
 
 

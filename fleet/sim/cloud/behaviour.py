@@ -64,6 +64,7 @@ class Scores:
     sells: tuple[int, int] = (3, 9)
     refuses: tuple[int, int] = (1, 2)
     wrong_share: float = 0.05
+    late_seconds: float = 0  # by how much an answer is of the past: not known, and nothing unless turned
     # (time, score by zone id; "" where only the best was recorded). Good to 5 min; drawn elsewhere.
     recorded: tuple[tuple[float, dict[str, int]], ...] = ()
 

@@ -12,6 +12,7 @@ from fleet.sim.markets.market import PLENTY, Market, MarketPool, Purchase, Step
 from lambdas.watchdog.signals import ENDING, STATE_EVENT
 
 REGISTERED_SECONDS = 65  # after its launch, of a box whose boot was recorded: kernel and registration, as measured
+REMEMBERED = 200  # changes of supply
 BEYOND_RECORDED = 1 << 40  # where the ids of boxes begin that the record does not know
 CANCELLED_AFTER_SECONDS = 20  # a volume that cannot be attached
 DESCRIBED_AT_MOST = 500  # boxes that have ended
@@ -42,8 +43,10 @@ class Ec2:
         self._launches = 0
         self._boots, self._lags = world.stream("boots"), world.stream("ec2")
         self._falls, self._victims = world.stream("falls"), world.stream("victims")
+        self._sold: list[tuple[float, frozenset[str]]] = []  # zones that sold spot from then on
         self._steps: Iterator[Step] = market.steps()
         self._read_next()
+        self._sold.append((-math.inf, self.zones_selling()))
         for pool in market.pools:
             world.log("market", pool=pool.label, sells=self._supply["spot"][pool.label] > 0)
 
@@ -75,6 +78,7 @@ class Ec2:
         if (before > 0) != (after > 0):
             extra = {} if step.purchase == "spot" else {"purchase": step.purchase}
             self._world.log("market", pool=step.pool, sells=after > 0, **extra)
+            self._sold = [*self._sold[-REMEMBERED:], (self._world.clock.now, self.zones_selling())]
         if step.purchase == "spot" and not step.spares and self._world.recording is None:
             for box in self._excess(step):
                 self.notice(box)
@@ -112,8 +116,12 @@ class Ec2:
             selling.sort(key=lambda pool: self._price[purchase, pool.label])
         return selling
 
-    def sells_in(self, zone: str) -> bool:
-        return any(pool.zone == zone for pool in self.sells("spot"))
+    def zones_selling(self, late: float = 0.0) -> frozenset[str]:
+        """Zones in which a spot launch would succeed now, or would have that many seconds ago."""
+        if late:
+            past = (zones for at, zones in reversed(self._sold) if at <= self._world.clock.now - late)
+            return next(past, frozenset())
+        return frozenset(pool.zone for pool in self.sells("spot"))
 
     # --- boxes -------------------------------------------------------------------------------------------------
 

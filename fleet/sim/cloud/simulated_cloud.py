@@ -60,6 +60,7 @@ class SimulatedCloud:
         self.clock = world.clock
         self.faults: list[Fault] = []
         self.deploying_until = 0.0
+        self.brisk = False  # True: no scan is made while nothing has happened since one that found nothing to do
         self.on_health: list[Callable[[], None]] = []  # a box begins or ceases to serve, or is gone
         self._bus = Bus(world, settings.fleet_name)
         world.publish = self._bus.publish
@@ -142,7 +143,10 @@ class SimulatedCloud:
             self.ec2.end(box, "boot timeout")
 
     def _scan(self) -> None:
-        self._bus.invoke({"command": "scan"}, self.clock.now)
+        if not (self.brisk and self._bus.undisturbed):
+            self._bus.invoke({"command": "scan"}, self.clock.now)
+            quiet = self._mode == "spot-armed" and self.balancer.healthy >= self.autoscaling.desired
+            self._bus.undisturbed = quiet and self._bus.decided == "nothing"
         self.clock.after(self.settings.scan_seconds, self._scan)
 
     def _found_unhealthy(self, box: SimulatedBox) -> None:
@@ -161,6 +165,7 @@ class SimulatedCloud:
         self._changed()
 
     def _changed(self) -> None:
+        self._bus.undisturbed = False
         for listener in self.on_health:
             listener()
 
@@ -241,8 +246,9 @@ class SimulatedCloud:
             _, told = min(near, key=lambda reading: reading[0])
             return told if "" not in told else dict.fromkeys(map(zone_id, zones), told[""])
         answers: dict[str, int] = {}
+        selling = self.ec2.zones_selling(model.late_seconds)
         for zone in zones:
-            good = self.ec2.sells_in(zone) != (self._scores.random() < model.wrong_share)
+            good = (zone in selling) != (self._scores.random() < model.wrong_share)
             answers[zone_id(zone)] = self._scores.randint(*(model.sells if good else model.refuses))
         return answers
 

@@ -22,10 +22,11 @@ REGION = "us-west-2"  # three pools; the public history's ticks of 195 s
 DAYS = (15, 45, 135, 405)
 ROUNDS = 3
 BOUND_DAYS, BOUND_SECONDS = 45, 1.0
+BRIDGE_SECONDS = 4.0  # the same days under the bridge policy, which wakes every two minutes
 
 
-def live(days: float, seed: int) -> int:
-    """One policy, the alarm watchdog with its valve off, so that it stays as busy as it can; the number of events."""
+def live(days: float, seed: int, policy: str = "alarm") -> int:
+    """The watchdog under one policy, its valve off, so that it stays as busy as it can; the number of events."""
     count = 0
 
     def emit(event: Event) -> None:
@@ -33,7 +34,8 @@ def live(days: float, seed: int) -> int:
         count += 1
 
     market = synthetic.market(synthetic.region(REGION), seed, days=days)
-    run(Drill(market, catalogue.without_valve(default_settings()), seed=seed, emit=emit), catalogue.WatchdogPolicy())
+    settings = catalogue.without_valve(default_settings())
+    run(Drill(market, settings, seed=seed, emit=emit), catalogue.POLICIES[policy])
     return count
 
 
@@ -58,11 +60,23 @@ def main() -> None:
     console.print(table)
     ticks = _seconds_of_tick_files()
     console.print(f"{BOUND_DAYS} days read from three availability files of 195-second ticks: {ticks:.2f} s")
-    for what, took in ((f"{BOUND_DAYS} days", seconds[BOUND_DAYS]), ("the same from files", ticks)):
-        console.print(f"bound {BOUND_SECONDS:g} s for {what}: {'met' if took < BOUND_SECONDS else 'MISSED'}")
+    bridge = _seconds_under_bridge()
+    console.print(f"{BOUND_DAYS} days under the bridge policy, every scan of it decided: {bridge:.2f} s")
+    bounds = [(f"{BOUND_DAYS} days", seconds[BOUND_DAYS], BOUND_SECONDS), ("the same from files", ticks, BOUND_SECONDS)]
+    for what, took, bound in (*bounds, ("the same under the bridge policy", bridge, BRIDGE_SECONDS)):
+        console.print(f"bound {bound:g} s for {what}: {'met' if took < bound else 'MISSED'}")
     for less, more in pairwise(DAYS):
         growth = (seconds[more] / seconds[less]) / (events[more] / events[less])
         console.print(f"{less} to {more} days: time per event x{growth:.2f}, memory x{peaks[more] / peaks[less]:.2f}")
+
+
+def _seconds_under_bridge() -> float:
+    best = float("inf")
+    for _ in range(ROUNDS):
+        began = time.process_time()
+        live(BOUND_DAYS, 1, "bridge")
+        best = min(best, time.process_time() - began)
+    return best
 
 
 def _seconds_of_tick_files() -> float:

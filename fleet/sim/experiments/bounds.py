@@ -7,13 +7,14 @@ import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import fmean
 
 import click
 from rich.console import Console
 from rich.progress import Progress
 
 from fleet.sim.drills.drill import behaviour_assumed
-from fleet.sim.experiments import benchmark_matrix
+from fleet.sim.experiments import benchmark_matrix, blinded
 from fleet.sim.experiments.benchmark_matrix import CASES, OURS, POLICIES, TIMERS, Outcome, Task
 from fleet.sim.experiments.experiment import Mean, run
 from fleet.sim.experiments.ratios import Compared, minutes, usd
@@ -92,8 +93,8 @@ def page(done: dict[Task, Outcome], days: float) -> str:
     lived = {case: found for case, found in all_compared.items() if found.seeds}
     said = "; ".join(f"{case}: {found.seeds}" for case, found in lived.items())
     parts = [
-        f"{days:g} days each, valve off, seeds from {benchmark_matrix.FIRST_SEED} on, "
-        f"as many as stand behind each case: {said}. "
+        f"{days:g} days each, valve off but where the case says so, seeds from {benchmark_matrix.FIRST_SEED} on, as many as "
+        f"stand behind each case: {said}. "
         f"{' '.join(f'{note}.' for note in behaviour_assumed())}",
     ]
     for policy in OURS:
@@ -108,22 +109,72 @@ def page(done: dict[Task, Outcome], days: float) -> str:
                 ]
             ),
         ]
-    parts += ["Decisions after patience has run out, seconds:", _decisions(lived), checked_line()]
+    parts += ["Failovers, in seconds after patience has run out:", _decisions(lived), _pinned(lived)]
+    parts += [_wide(lived), _reach(lived, days), checked_line()]
     return "\n\n".join(parts)
 
 
 def _decisions(lived: dict[str, Compared]) -> str:
     lines = [
-        "| case | failovers | worst | later than 20 s | early | missed | bridges |",
-        "|---|---|---|---|---|---|---|",
+        "| case | failovers | at once | latest | later than 20 s | at once though a pool sold | missed | bridges |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for case, found in lived.items():
         ours = [outcome for policies in found.outcomes.values() for outcome in policies["bridge"]]
         late = [seconds for outcome in ours for seconds in outcome.late_seconds]
         sums = [sum(getattr(outcome, of) for outcome in ours) for of in ("early", "missed", "bridges")]
         worst = f"{max(late):.1f}" if late else ""
-        told = [len(late), worst, sum(seconds > 20 for seconds in late), *sums]
+        told = [len(late), sum(seconds < 0 for seconds in late), worst, sum(seconds > 20 for seconds in late), *sums]
         lines.append(f"| {case} | {' | '.join(map(str, told))} |")
+    return "\n".join(lines)
+
+
+def _pinned(lived: dict[str, Compared]) -> str:
+    """What the valve came to."""
+    hours = {
+        (case, name): fmean(outcome.pinned_hours for policies in found.outcomes.values() for outcome in policies[name])
+        for case, found in lived.items()
+        if CASES[case].valve
+        for name in ("alarm", *OURS)
+    }
+    said = "; ".join(f"{case}, `{name}`: {value:.0f}" for (case, name), value in hours.items())
+    return f"Hours on on-demand for good, pinned by the valve, a market: {said or 'not drilled'}."
+
+
+def _wide(lived: dict[str, Compared]) -> str:
+    """Which ratios of minutes have an interval wider than wanted, and how many markets would narrow it."""
+    lines = [
+        f"| wider than ±{WANTED_HALF_WIDTH} | against | widest | markets a region that would do |",
+        "|---|---|---|---|",
+    ]
+    for case, found in lived.items():
+        places = [[place] for place in found.outcomes] + [list(found.outcomes)]
+        for policy in OURS:
+            of = {against: [found.ratio(policy, against, minutes, *chosen) for chosen in places] for against in BOUNDS}
+            of["fixed timer"] = [found.against_front(policy, TIMERS, *chosen) for chosen in places]
+            for against, values in of.items():
+                widest = max((v.half_width for v in values if math.isfinite(v.half_width)), default=0.0)
+                if widest > WANTED_HALF_WIDTH:
+                    enough = math.ceil(found.seeds * (widest / WANTED_HALF_WIDTH) ** 2)
+                    lines.append(f"| {case} | {against} | ±{widest:.2f} | {enough} |")
+    return "\n".join(lines)
+
+
+def _reach(lived: dict[str, Compared], days: float) -> str:
+    """What could be reached without early warnings, in times of a timer of the bar's length, at its cost."""
+    lines = ["| minutes at equal cost, in times of the timer's | `bridge`, drilled | sees all | knows what comes |"]
+    lines.append("|---|---|---|---|")
+    for case, found in lived.items():
+        if CASES[case].variation != benchmark_matrix.UNWARNED:
+            continue
+        drills = [
+            Task(case, place, "bridge", benchmark_matrix.FIRST_SEED + number, days).job().drill()
+            for place in found.outcomes
+            for number in range(found.seeds)
+        ]
+        reached = zip(*(blinded.within_reach(one.market, one.physics) for one in drills), strict=True)
+        ours = found.against_front("bridge", TIMERS, *found.outcomes)
+        lines.append(f"| {case} | {figure(ours)} | {' | '.join(f'{fmean(values):.2f}' for values in reached)} |")
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import fmean
 
@@ -38,19 +39,15 @@ class Compared:
     def ratio(self, policy: str, against: str, of: Of, *places: str) -> Mean:
         """Mean over the places of `policy` in times of `against`. Nothing in times of nothing is 1."""
 
-        def value(kept: Kept) -> float:
-            found = [(self.mean(p, policy, of, kept), self.mean(p, against, of, kept)) for p in places]
-            return fmean(1.0 if one == other else one / other if other else math.inf for one, other in found)
+        def value(place: str, kept: Kept) -> float:
+            one, other = self.mean(place, policy, of, kept), self.mean(place, against, of, kept)
+            return 1.0 if one == other else one / other if other else math.inf
 
-        return jackknife(value, self.seeds)
+        return pooled([partial(value, place) for place in places], self.seeds)
 
     def against_front(self, policy: str, rivals: Sequence[str], *places: str) -> Mean:
         """Mean over the places of the minutes in times of the rivals' at the same cost; NaN: not comparable."""
-
-        def value(kept: Kept) -> float:
-            return fmean(self._at_equal_cost(policy, rivals, place, kept) for place in places)
-
-        return jackknife(value, self.seeds)
+        return pooled([partial(self._at_equal_cost, policy, rivals, place) for place in places], self.seeds)
 
     def _at_equal_cost(self, policy: str, rivals: Sequence[str], place: str, kept: Kept) -> float:
         points = [(self.mean(place, r, usd, kept), self.mean(place, r, minutes, kept)) for r in rivals]
@@ -75,13 +72,19 @@ def interpolated(points: Sequence[tuple[float, float]], cost: float) -> float:
     return math.nan
 
 
-def jackknife(value: Callable[[Kept], float], seeds: int) -> Mean:
-    """The value over all seeds, and the half width of its 95 % interval: what leaving out one seed each moves."""
+def pooled(values: Sequence[Callable[[Kept], float]], seeds: int) -> Mean:
+    """The mean of values over all seeds, and the half width of its 95 % interval: what leaving out one seed each moves.
+
+    Markets of two places are independent of each other, so their variances add up, and so do their degrees of freedom.
+    """
     everything = range(seeds)
-    whole = value(everything) if seeds else math.nan
+    wholes = [value(everything) if seeds else math.nan for value in values]
+    whole, variance = fmean(wholes), 0.0
     if seeds < 2 or math.isnan(whole):
         return Mean(whole, math.inf)
-    without = [value([i for i in everything if i != left_out]) for left_out in everything]
-    middle = fmean(without)
-    variance = (seeds - 1) / seeds * sum((one - middle) ** 2 for one in without)
-    return Mean(whole, t95(seeds - 1) * math.sqrt(variance) if not math.isnan(variance) else math.inf)
+    for value in values:
+        without = [value([i for i in everything if i != left_out]) for left_out in everything]
+        middle = fmean(without)
+        variance += (seeds - 1) / seeds * sum((one - middle) ** 2 for one in without)
+    width = t95(len(values) * (seeds - 1)) * math.sqrt(variance) / len(values)
+    return Mean(whole, width if not math.isnan(width) else math.inf)

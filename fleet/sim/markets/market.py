@@ -5,6 +5,7 @@ unless it `spares` them: then the pool only stops selling. `Market.steps` come i
 file and every generator makes these same two things.
 """
 
+import functools
 import heapq
 import re
 from collections import deque
@@ -72,6 +73,7 @@ class Market:
         return iter(self.read())
 
 
+@functools.cache
 def zone_id(zone: str) -> str:
     """A zone id in AWS's form (use2-az1). Which letter is which id differs per account, so nothing may rely on it."""
     area, direction, number = zone[:-1].split("-")[-3:]
