@@ -1,6 +1,5 @@
 """A rival by fixed timer: out on the first launch that fails for capacity, back after a fixed time of supply."""
 
-import math
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,6 +21,7 @@ class FixedTimer:
         cloud = drill.cloud(lever=0)
         turner = _Turner(cloud, self.return_seconds)
         cloud.watch(turner.hear)
+        cloud.clock.after(0, turner.look)
         cloud.run()
 
 
@@ -29,31 +29,22 @@ class _Turner:
     def __init__(self, cloud: SimulatedCloud, return_seconds: float) -> None:
         self._cloud, self._return_seconds = cloud, return_seconds
         self._supply_since: float | None = None
-        self._looks = False  # on spot, supply tells it nothing
 
     def hear(self, payload: dict[str, Any], now: datetime) -> None:
         failed = payload.get("detail-type") == "EC2 Instance Launch Unsuccessful"
         if failed and self._cloud.autoscaling.percentage == 0:
             self._move(100)
-            self._supply_since = None
-            if not self._looks:
-                self._looks, start = True, self._cloud.market.start
-                since = self._cloud.clock.now - start
-                self._cloud.clock.at(start + math.ceil(since / LOOK_SECONDS) * LOOK_SECONDS, self._look)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         cloud, now = self._cloud, self._cloud.clock.now
-        if cloud.autoscaling.percentage == 0:
-            self._looks = False
-            return
         if not cloud.ec2.sells("spot"):
             self._supply_since = None
         elif self._supply_since is None:
             self._supply_since = now
         calm = self._supply_since is not None and now - self._supply_since >= self._return_seconds
-        if calm and self._may_return():
+        if calm and cloud.autoscaling.percentage == 100 and self._may_return():
             self._move(0)
-        cloud.clock.after(LOOK_SECONDS, self._look)
+        cloud.clock.after(LOOK_SECONDS, self.look)
 
     def _may_return(self) -> bool:
         """Whether the on-demand box serves, or the lever moved while a spot box was held and bought nothing.
