@@ -93,8 +93,8 @@ def page(done: dict[Task, Outcome], days: float) -> str:
     lived = {case: found for case, found in all_compared.items() if found.seeds}
     said = "; ".join(f"{case}: {found.seeds}" for case, found in lived.items())
     parts = [
-        f"{days:g} days each, valve off but where the case says so, seeds from {benchmark_matrix.FIRST_SEED} on, as many as "
-        f"stand behind each case: {said}. "
+        f"{days:g} days each, valve off but where the case says so, seeds from {benchmark_matrix.FIRST_SEED} on, "
+        f"as many as stand behind each case: {said}. "
         f"{' '.join(f'{note}.' for note in behaviour_assumed())}",
     ]
     for policy in OURS:
