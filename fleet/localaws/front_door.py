@@ -4,6 +4,7 @@ One JSON line a request: at, principal ("operator", "cloudformation" or a role's
 status, and error where the answer is one. The log is what the permission check reads.
 """
 
+import contextlib
 import json
 import threading
 import traceback
@@ -32,6 +33,7 @@ class FrontDoor:
         self._moto = moto
         self._log = log
         self._lock = threading.Lock()
+        self._tables = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if not admission.is_local(environ):
@@ -53,7 +55,9 @@ class FrontDoor:
             fault = control.take_fault(call) or denied(call)
             function = OPERATIONS.get((call.service, call.operation))
             if fault is None and function is None:
-                return self._ask_moto(environ)
+                # moto copies every table for a transaction, and whoever writes meanwhile breaks the copy
+                with self._tables if call.service == "dynamodb" else contextlib.nullcontext():
+                    return self._ask_moto(environ)
             return _own_answer(call, fault or function)
         except Exception:
             traceback.print_exc()  # the server's log; the status fails the run

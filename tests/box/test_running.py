@@ -191,6 +191,7 @@ def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(ser
 def test_wedged_engine_is_started_anew_and_proved_and_its_caller_is_told(serving: Serving) -> None:
     box = serving()
     stuck = box.generate(tokens=1, prompt_seconds=300)
+    world.wait(lambda: "reads a prompt for 300" in box.journal(), story=box.journal)
     behind = box.generate(tokens=1)
     box.wait_for("ENGINE shut: a request is open without a token for .* and the GPU is idle")
     box.wait_for("ENGINE recover")

@@ -162,14 +162,11 @@ def test_object_that_changed_when_its_server_was_killed_is_served_to_nobody(
     assert "STREAM kept" not in box.log()
 
 
-LOADS_ANEW = pytest.mark.xfail(strict=False, reason="at times the boot then goes another way: open fault")
-
-
 @needs_fuse
 @pytest.mark.parametrize(
     ("unit", "signal", "how"),
     [
-        pytest.param("engine", "KILL", "streamed", marks=LOADS_ANEW),
+        ("engine", "KILL", "streamed"),
         ("stream", "KILL", "downloaded"),
         ("stream", "STOP", "downloaded"),
         ("", "", "downloaded"),

@@ -42,6 +42,7 @@ class Unit:
         self.state = "inactive"
         self.process: subprocess.Popen[bytes] | None = None
         self.stopping = False
+        self.told_to_end: subprocess.Popen[bytes] | None = None
         self.told_at = 0.0  # when it last told that it lives
         self.values: dict[str, list[str]] = {}
         for line in (UNITS / name).read_text().splitlines():
@@ -150,14 +151,14 @@ class Unit:
                     time.sleep(0.2)  # TimeoutAbortSec
                 limit = 0.0
         status = process.wait() if process else 0
-        if self.stopping:
+        if process is self.told_to_end:  # though the unit may have been started again by now
             return
         self.manager.note(f"{self.name}: ended with {status}")
         self.state = "failed" if status else "inactive"
         if self.get("Restart") == "always" or (self.get("Restart") == "on-failure" and status):
             time.sleep(float(self.get("RestartSec", "0.1")))
-            if not self.stopping:
-                self.run()
+            if process is self.process and not self.stopping:
+                self.ensure()
 
     def fail(self) -> int:
         self.state = "failed"
@@ -166,7 +167,7 @@ class Unit:
         return 1
 
     def stop(self) -> None:
-        self.stopping = True
+        self.stopping, self.told_to_end = True, self.process
         if self.process and self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGTERM)
