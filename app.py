@@ -1,11 +1,10 @@
-"""The CDK app: one fleet from `cdk.json`, its stacks as stacks. Runs at every synth, offline."""
+"""The CDK app: one fleet from `cdk.json`, a stack a part. Runs at every synth, offline."""
 
 import aws_cdk as cdk
 
 from fleet.config.settings import Settings
-from fleet.config.validation import load
 from fleet.core import names
-from fleet.core.errors import UserError, exit_with
+from stacks.base_stack import synthesize
 from stacks.gateway import GatewayStack
 from stacks.group import GroupStack
 from stacks.lever import LeverStack
@@ -24,10 +23,4 @@ def build(app: cdk.App, settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        checked = load()
-    except UserError as error:
-        exit_with(error)
-    root = cdk.App()
-    build(root, checked)
-    root.synth()
+    synthesize(build)

@@ -1,7 +1,7 @@
-"""What the stacks share: where a stack stands, how a grant is written, and how a function is made."""
+"""What the stacks share: how an app is run, where a stack stands, how a grant is written, how a function is made."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import aws_cdk as cdk
@@ -11,7 +11,9 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from fleet.config.settings import Settings
+from fleet.config.validation import load
 from fleet.core import names
+from fleet.core.errors import UserError, exit_with
 from stacks.package import Package
 
 RUNTIME = lambda_.Runtime.PYTHON_3_14
@@ -59,6 +61,17 @@ class BaseStack(cdk.Stack):
             raise ValueError(f"{', '.join(actions)} on {resources}: a reason for each wildcard, and for nothing else")
         self.wildcards.update(dict.fromkeys(wildcards, because))
         return iam.PolicyStatement(actions=list(actions), resources=resources, conditions=when)
+
+
+def synthesize(build: Callable[[cdk.App, Settings], None]) -> None:
+    """Build what `cdk.json` says and write the templates; a mistake in it is one message and an exit code."""
+    try:
+        settings = load()
+    except UserError as error:
+        exit_with(error)
+    app = cdk.App()
+    build(app, settings)
+    app.synth()
 
 
 def accept(construct: Construct, rule: str, reason: str) -> None:

@@ -13,10 +13,8 @@ from aws_cdk import aws_iam as iam
 
 from fleet.config.failover_bound import dark_seconds
 from fleet.config.settings import Settings
-from fleet.config.validation import load
 from fleet.core import names
-from fleet.core.errors import UserError, exit_with
-from stacks.base_stack import BaseStack
+from stacks.base_stack import BaseStack, synthesize
 from stacks.grants import GROUP_ARN_WILDCARD
 
 SPOT_BOX, GROUP = "aws:ec2:spot-instance", "aws:ec2:autoscaling-group"
@@ -134,10 +132,4 @@ def build(app: cdk.App, settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    try:
-        checked = load()
-    except UserError as error:
-        exit_with(error)
-    root = cdk.App()
-    build(root, checked)
-    root.synth()
+    synthesize(build)

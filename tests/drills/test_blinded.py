@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from fleet.settings import Settings
 
+from fleet.config.settings import Settings
 from fleet.sim.cloud.behaviour import Behaviour
 from fleet.sim.drills import drill
 from fleet.sim.drills.drill import Drill

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
-from pathlib import Path
 from random import Random
 from statistics import fmean, median
 from typing import Any
@@ -23,6 +22,7 @@ from fleet.sim.callers.traffic import Asked, Traffic
 from fleet.sim.cloud.virtual_clock import utc
 from fleet.sim.drills import drill, scene
 from fleet.sim.drills.drill import Drill
+from fleet.sim.markets import synthetic
 from fleet.sim.policies.catalogue import POLICIES
 from tests.drills.by_hand import START
 
@@ -303,7 +303,7 @@ def test_a_cloud_that_fails_is_left_alone_for_a_while_and_refuses_nobody_who_can
 @pytest.mark.parametrize("policy", ["alarm", "fallback", "clairvoyant"])
 def test_a_drill_counts_everybody_once_under_every_policy(policy: str, settings: Settings) -> None:
     events: list[Event] = []
-    place = scene.named([str(Path(scene.__file__).parent / "markets/drought.market")], days=1)
+    place = scene.named([str(synthetic.FOLDER / "drought.market")], days=1)
     drill.run(Drill(place.build(0), settings, emit=events.append), POLICIES[policy])
     traffic = Traffic(a_day=500, at_once=4, background=0.2)
     plan = Plan(traffic, cloud=CloudModel(fails=0.1, too_many=0.1))

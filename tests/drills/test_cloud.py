@@ -53,7 +53,7 @@ def test_same_seed_same_bytes(settings: Settings) -> None:
 def test_same_seed_same_bytes_in_a_process_that_hashes_otherwise() -> None:
     """The order of no set or dictionary of strings may reach the log."""
     code = (
-        "from fleet.sim import synthetic\nfrom fleet.sim.drills.drill import Drill\n"
+        "from fleet.sim.markets import synthetic\nfrom fleet.sim.drills.drill import Drill\n"
         "from fleet.sim.policies.catalogue import COMPARED, POLICIES\n"
         "for name in COMPARED:\n"
         "    market = synthetic.market(synthetic.region('us-east-2'), 1, days=3)\n"
