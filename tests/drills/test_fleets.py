@@ -5,14 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from fleet.config.settings import Settings
+from fleet.config.settings import Policy, Settings
 from fleet.eventlog.events import Event
 from fleet.eventlog.measure import Measure
 from fleet.sim.drills.drill import default_settings
 from fleet.sim.drills.droughts import Droughts
 from fleet.sim.drills.scene import Scene
 from fleet.sim.experiments.experiment import Job
+from fleet.sim.markets.market import PLENTY
 from fleet.sim.policies.catalogue import without_valve
+from lambdas.watchdog.state import Mode, State
+from tests.drills import by_hand
 
 AT = datetime(2026, 7, 22, tzinfo=UTC)
 
@@ -77,3 +80,18 @@ def test_fleet_with_a_base_is_guarded_share_by_share(size: int, base: int, days:
     assert alarm.box_minutes < 0.6 * unwatched.box_minutes
     assert fallback.box_minutes < alarm.box_minutes
     assert alarm.dark_minutes <= unwatched.dark_minutes
+
+
+@pytest.mark.parametrize("policy", ["alarm", "bridge"])
+def test_base_that_on_demand_refuses_holds_up_what_spot_sells_and_a_mail_says_why(policy: Policy) -> None:
+    settings = replace(fleet_of(2, 1), policy=policy)
+    refuses = by_hand.exact(on_demand_refused_with="MaxSpotInstanceCountExceeded")
+    market = by_hand.market((by_hand.HOUR, 0), (2 * by_hand.HOUR, PLENTY))
+    armed = State(Mode.ARMED).dumps()
+    cloud, log = by_hand.build(settings, market, refuses, watched=True, serving="spot", state=armed)
+    cloud.run(until=by_hand.START + 6 * by_hand.HOUR)
+    launched = by_hand.told(log, "box.launched", purchase="spot")
+    assert max(launched) < by_hand.HOUR
+    first = next(event.fields for event in log if event.kind == "mail")
+    assert "a quota of the account is used up" in str(first["subject"])
+    assert "on-demand" in str(first["body"])

@@ -224,6 +224,8 @@ class Onlooker:
             return False
         if purchase == "spot" and life.notice_after_launch is not None and not self.healed:
             return False
+        if purchase == "spot" and life.base and not self._outlives("on-demand"):
+            return False  # a base comes first, and no lever moves it
         code = behaviour.spot_refused_with if purchase == "spot" else behaviour.on_demand_refused_with
         return not code and all(amount >= PLENTY for amount in self.cloud.ec2._supply[purchase].values())
 

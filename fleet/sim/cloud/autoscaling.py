@@ -220,7 +220,7 @@ class AutoScalingGroup:
     def _next_purchase(self) -> Purchase:
         staying = [box for box in self.boxes.values() if box.counted and not self._replacing(box)]
         on_demand = sum(box.purchase == "on-demand" for box in staying)
-        return "on-demand" if on_demand < self._on_demand_wanted() else "spot"
+        return "on-demand" if on_demand < self._on_demand_wanted() else "spot"  # aws-behaviours: on-demand-first
 
     def _on_demand_wanted(self) -> int:
         base = min(self._settings.capacity.on_demand_base, self.desired)
