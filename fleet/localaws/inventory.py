@@ -71,5 +71,7 @@ READERS: dict[str, Callable[[Aws], Iterator[str]]] = {
     "dashboard": _of("cloudwatch", "list_dashboards", "DashboardEntries", "DashboardName"),
     "log group": _of("logs", "describe_log_groups", "logGroups", "logGroupName"),
     "role": _of("iam", "list_roles", "Roles", "RoleName"),
+    "table": lambda aws: iter(aws.client("dynamodb").list_tables()["TableNames"]),
+    "cluster": lambda aws: iter(aws.client("ecs").list_clusters()["clusterArns"]),
     "policy": lambda aws: (p["PolicyName"] for p in aws.client("iam").list_policies(Scope="Local")["Policies"]),
 }

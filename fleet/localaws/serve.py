@@ -92,6 +92,7 @@ def stop() -> None:
 def main() -> None:
     """Serve until standard input closes."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # copies are not waited for
+    os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(1 << 40)  # copies share an open file's place, not memory
     credentials.configure(Keys(**json.loads(sys.stdin.readline())))
     load()
     server = listen(Path(sys.argv[1]))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -265,3 +266,16 @@ def test_a_change_sets_name_counts_within_its_stack(empty: localaws.Aws, tmp_pat
         assert [export["Name"] for export in cloudformation.list_exports()["Exports"]] == ["one"]
         with pytest.raises(ClientError, match="does not exist"):
             cloudformation.describe_change_set(StackName="two", ChangeSetName="deploy")
+
+
+def test_copies_that_read_one_object_at_the_same_time_read_all_of_it(empty: localaws.Aws, tmp_path: Path) -> None:
+    with empty.fork(tmp_path / "origin") as origin:
+        content = bytes(range(256)) * (6 << 12)  # 6 MiB: more than moto would hold in memory by itself
+        origin.client("s3").create_bucket(
+            Bucket="bucket", CreateBucketConfiguration={"LocationConstraint": origin.region}
+        )
+        origin.client("s3").put_object(Bucket="bucket", Key="k", Body=content)
+        with origin.fork(tmp_path / "one") as one, origin.fork(tmp_path / "two") as two, ThreadPoolExecutor(4) as pool:
+            read = [copy.client("s3").get_object for _ in range(16) for copy in (one, two)]
+            found = pool.map(lambda get: get(Bucket="bucket", Key="k")["Body"].read() == content, read)
+            assert all(found)

@@ -73,10 +73,10 @@ def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
     account()
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
-    monkeypatch.setattr(deploy.publish, "store_bucket", lambda *_: "store")
-    monkeypatch.setattr(deploy.publish, "missing", lambda *_: [])
+    monkeypatch.setattr(deploy.upload, "store_bucket", lambda *_: "store")
+    monkeypatch.setattr(deploy.upload, "missing", lambda *_: [])
     monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
-    monkeypatch.setattr(deploy.built, "awaits_release", lambda *_: not together)
+    monkeypatch.setattr(deploy.release, "awaits_release", lambda *_: not together)
     deploy.deploy(settings, arguments)
     assert ("fleetctl publish --built" in capsys.readouterr().out) is not together
     assert [words[0] for words in commands] == ["list", "deploy", "deploy"]

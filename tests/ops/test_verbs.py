@@ -24,7 +24,7 @@ def test_a_watch_shows_a_look_that_failed_and_goes_on(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(operate, "_look", look)
     monkeypatch.setattr(operate, "WATCH_SECONDS", 0)
-    monkeypatch.setattr(operate.render, "status", lambda found: found.text)
+    monkeypatch.setattr(operate.tables, "status", lambda found: found.text)
     done = CliRunner().invoke(main, ["status", "--watch"])
     assert next(looks, None) is None  # it looked until it was interrupted
     assert "Traceback" not in done.output
