@@ -265,7 +265,7 @@ class Onlooker:
 
     def _check_two_kinds(self, now: float) -> None:
         """No spot box beside an on-demand one for longer than a boot and the way out (a hung boot leaves no other)."""
-        boots = self.cloud.world.behaviour.boots
+        boots = self.life.behaviour.boots  # as drawn: a boot that hung before AWS was kind hangs on
         if boots.stuck_share or boots.dies_first or self.life.size > 1:
             return
         running = self.cloud.ec2.running.values()
