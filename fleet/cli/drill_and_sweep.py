@@ -112,7 +112,7 @@ def drill_command(
         console.print(f"- {note}", style="dim")
     title = f"{' '.join(words)}, {_markets(place, len(seeds))}" if len(seeds) > 1 else first.market.name
     _table(rows, console, title)
-    people = _callers(rows, console) if base.callers is not None else []
+    people = _callers(rows, base.callers, settings, notes, console) if base.callers is not None else []
     unwarned: list[Row] = []
     if first.physics.recommendation_ahead_share:
         variation = dataclasses.replace(base.variation, warned_share=0)
@@ -182,12 +182,17 @@ def _plan(callers: str, traffic: Sequence[str], market: Market, no_lane: bool, n
     return callers_told.plan_of(callers, traffic, (market.start, market.end), lane=not no_lane, cloud=not no_cloud)
 
 
-def _callers(rows: Sequence[Row], console: Console) -> list[dict[str, str]]:
-    """What callers met, a line for each policy."""
+def _callers(
+    rows: Sequence[Row], plan: "Plan", settings: Settings, notes: list[str], console: Console
+) -> list[dict[str, str]]:
+    """What callers met, a line for each policy; noted, beside a ledger, how far that is off."""
     from fleet.sim.experiments import callers_told
 
-    lines = callers_told.lines(rows)
+    lines = callers_told.lines(rows, plan.ledger)
     _print(lines, console, CALLERS, callers_told.CAPTION)
+    if off := callers_told.off(rows, plan, settings):
+        console.print(off, style="bold")
+        notes.append(off)
     return lines
 
 

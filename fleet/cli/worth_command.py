@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import Any
@@ -18,14 +17,8 @@ from fleet.core.errors import UserError
 from fleet.core.terminal import Terminal
 from fleet.sim.callers import caller_options, recorded
 from fleet.sim.callers.traffic import DAY_SECONDS, Traffic
-from fleet.sim.drills import scene
 from fleet.sim.drills.drill import default_settings
-from fleet.sim.experiments.experiment import Job, run
-from fleet.sim.markets import synthetic
-from fleet.sim.policies import catalogue
-
-MARKET = "us-east-2"  # where the fleet's own region has no published statistics
-AS_SET, ALWAYS, MORE = "the fleet as set", "on-demand only", "one box more"
+from fleet.sim.experiments import worth_ways
 
 
 @click.command("worth")
@@ -76,7 +69,9 @@ def worth_command(
     given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
     gateway = dataclasses.replace(gateway, fallback=dataclasses.replace(gateway.fallback, **given))
     settings = dataclasses.replace(settings, gateway=gateway)
-    found = worth_page.Worth(who, gateway, _options(settings, who, days, seeds), _notes(settings, who, days, seeds))
+    found = worth_page.Worth(
+        who, gateway, worth_ways.options(settings, who, days, seeds), _notes(settings, who, days, seeds)
+    )
     if as_json:
         click.echo(json.dumps(found.plain(), indent=1))
         return
@@ -109,33 +104,6 @@ def _history(path: Path) -> Traffic:
     )
 
 
-def _options(settings: Settings, traffic: Traffic, days: float, seeds: int) -> Sequence[Any]:
-    """The three ways to run boxes, each drilled."""
-    from fleet.sim.callers import worth
-
-    capacity = settings.capacity
-    more = dataclasses.replace(capacity, min=capacity.min + 1, max=max(capacity.max, 2 * (capacity.min + 1)))
-    larger = dataclasses.replace(settings, capacity=more)
-    ways = ((AS_SET, settings.policy, settings), (ALWAYS, "on-demand", settings), (MORE, settings.policy, larger))
-    curves = {
-        its.capacity.min: worth.steady(traffic, its, settings.pools[0], its.capacity.min) for its in (settings, larger)
-    }
-    found = []
-    for name, policy, its in ways:
-        place = scene.named([_market(settings)], days=days)
-        jobs = [Job(place, policy, seed, catalogue.without_valve(its)) for seed in range(seeds)]
-        lived = [result.measure for _, result in run(jobs)]
-        boxes = its.capacity.min
-        usd = fmean(each.cost_usd / (each.end - each.start) * DAY_SECONDS for each in lived)
-        missing = fmean(each.degraded_seconds / (each.end - each.start) for each in lived)
-        found.append(worth.Option(name, boxes, usd, 1 - missing, curves[boxes]))
-    return found
-
-
-def _market(settings: Settings) -> str:
-    return settings.region if settings.region in synthetic.regions() else MARKET
-
-
 def _notes(settings: Settings, traffic: Traffic, days: float, seeds: int) -> tuple[str, ...]:
     """Every assumption."""
     cloud = settings.gateway.fallback if settings.gateway else None
@@ -145,7 +113,7 @@ def _notes(settings: Settings, traffic: Traffic, days: float, seeds: int) -> tup
         *traffic.assumptions,
         f"The cloud model: ${cloud.dollars_per_million_input:g} a million tokens in, "
         f"${cloud.dollars_per_million_output:g} out; its answers are taken to be as good as yours",
-        f"{boxes} box{'es' if boxes > 1 else ''} of {settings.pools[0]}; the market is {_market(settings)}, "
+        f"{boxes} box{'es' if boxes > 1 else ''} of {settings.pools[0]}; the market is {worth_ways.market(settings)}, "
         f"{seeds} x {days:g} drilled days, the valve off",
         "Boxes are paid for whether anybody asks or not; tiers and daily limits of the gateway bind nobody here",
         *(f"Prices of {what}: {when}" for what, when in prices.AS_OF.items()),

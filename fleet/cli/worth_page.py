@@ -85,7 +85,7 @@ class Worth:
         )
         if rate is not None:
             return f"{told}. From {_rate(rate)} a day on it is."
-        most = option.available * option.curve.answered(worth.MOST_RATE) * 24 * prices.DAYS
+        most = option.most() * 24 * prices.DAYS
         return (
             f"{told}, and at no other rate: the most that its GPU can answer "
             f"in a month would cost ${most * each:,.2f} there, and ${option.fixed_month():,.2f} here."

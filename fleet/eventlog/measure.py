@@ -25,6 +25,7 @@ class Measure:
     degraded_seconds: float = 0.0
     dark_seconds: float = 0.0  # without any box
     after_first_boot_seconds: float = 0.0  # of the degraded ones, since a box first served
+    serving_seconds: Counter[int] = field(default_factory=Counter)  # by how many of desired served
     pinned_seconds: float = 0.0
     usd: dict[str, float] = field(default_factory=lambda: {"spot": 0.0, "on-demand": 0.0})
     box_seconds: dict[str, float] = field(default_factory=lambda: {"spot": 0.0, "on-demand": 0.0})
@@ -80,7 +81,9 @@ class Measure:
         self._pinned_since = now if mode == "on-demand-pinned" else None
 
     def _pass(self, now: float) -> None:
-        missing = max(0, self.desired - len(self._serving)) / self.desired if self.desired else 0.0
+        serving = min(self.desired, len(self._serving))
+        self.serving_seconds[serving] += now - self._at
+        missing = (self.desired - serving) / self.desired if self.desired else 0.0
         seconds = (now - self._at) * missing
         self.degraded_seconds += seconds
         self.dark_seconds += 0.0 if self._serving else now - self._at

@@ -2,19 +2,23 @@
 
 import itertools
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from fleet.cli import drill_and_sweep
 from fleet.cli.fleetctl import main
 from fleet.sim.callers import recorded
 from fleet.sim.callers.listener import Plan
-from fleet.sim.callers.tally import CLOUD, GPU
+from fleet.sim.callers.tally import CLOUD, CUT, GPU, LEFT, NOBODY, REFUSED
 from fleet.sim.callers.traffic import Traffic
 from fleet.sim.drills import replay, scene
 from fleet.sim.drills.drill import default_settings
-from fleet.sim.experiments.experiment import Job
+from fleet.sim.experiments import callers_told
+from fleet.sim.experiments.experiment import Job, Row
+from fleet.sim.policies.catalogue import POLICIES
 
 MARKET = "pool g5.xlarge us-east-2a\n0 all sells\n02:00 all takes\n04:00 all sells\n06:00 end\n"
 
@@ -62,19 +66,45 @@ def test_a_ledger_replays_against_a_history_as_the_requests_that_it_is_of(tmp_pa
     traffic, start = Traffic(a_day=600, keys=3), past.market.start
     wishes = list(itertools.takewhile(lambda each: each.at < past.market.end, traffic.drawn(start, 0)))
     ledger = tmp_path / "ledger.jsonl"
+    ends = [
+        {"state": "done", "answered_by": "fallback", "micro_dollars": 40_000},
+        {"state": "done", "answered_by": "fallback", "micro_dollars": 40_000},
+        {"state": "cancelled", "answered_by": "gpu"},
+        {"state": "failed", "answered_by": "gpu"},  # in the middle
+        {"state": "failed", "answered_by": "", "tokens": 0},
+        {"state": "failed", "answered_by": "gpu", "tokens": 0},  # the target's own no
+        {"tokens": 0},  # of a gateway that was killed
+    ]
     lines = [
         {"id": str(nth), "caller": f"key:{each.caller}", "began": int(each.at), "stream": each.stream}
-        | {"tokens": each.tokens, "state": "done"}
+        | {"tokens": each.tokens, "state": "done", "answered_by": "gpu"}
+        | (ends[nth] if nth < len(ends) else {})
         for nth, each in enumerate(wishes)
     ]
+    lines[6].pop("state")
     ledger.write_text("".join(json.dumps(line) + "\n" for line in lines))
     read = recorded.read(ledger, start, past.market.end)
     assert len(read) == len(wishes) > 1000
     place = scene.named(["07-21"], days=1)
-    plans = (Plan(traffic), Plan(recorded=read))
-    drawn, replayed = (Job(place, "spot-only", 0, default_settings(), callers=plan).run().callers for plan in plans)
+    told = recorded.ledger_tally(ledger, read)
+    assert told is not None
+    assert told.outcomes == {GPU: len(wishes) - 7, CLOUD: 2, LEFT: 1, CUT: 1, NOBODY: 2, REFUSED: 1}
+    plans = (Plan(traffic), Plan(recorded=read, ledger=told))
+    settings = replace(default_settings(), policy="spot-only")
+    results = [Job(place, "spot-only", 0, settings, callers=plan).run() for plan in plans]
+    drawn, replayed = (result.callers for result in results)
     assert drawn is not None
     assert replayed is not None
+    rows = [Row(POLICIES["spot-only"].name, (results[1],))]
+    simulated, itself = callers_told.lines(rows, told)
+    assert (itself["policy"], itself["first, s"], itself["cut"]) == ("the ledger itself", "-", f"{1 / len(wishes):.2%}")
+    assert float(itself["GPU"].rstrip("%")) == pytest.approx(100 * (1 - 7 / len(wishes)), abs=0.01)
+    off = callers_told.off(rows, plans[1], settings)
+    points = 100 * (replayed.share(CLOUD) - 2 / len(wishes))
+    assert f"the cloud model {points:+.2f} points" in off
+    assert f"the cloud model ${replayed.cloud_usd:.2f} for $0.08" in off
+    assert callers_told.off(rows, plans[0], settings) == "", "no ledger, nothing to hold it against"
+    assert simulated["left"] == "-"
     for outcome in (GPU, CLOUD):
         assert replayed.outcomes[outcome] == pytest.approx(drawn.outcomes[outcome], abs=5)
     assert drawn.outcomes[CLOUD] > 20
@@ -87,7 +117,10 @@ def test_a_ledger_of_another_time_than_the_drills_is_refused(market: Path) -> No
     assert (done.exit_code, "no request between" in done.output) == (2, True)
 
 
-def test_drawn_callers_are_described_and_without_a_cloud_model_a_drought_leaves_them_unanswered(market: Path) -> None:
+def test_drawn_callers_are_described_and_without_a_cloud_model_a_drought_leaves_them_unanswered(
+    market: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(drill_and_sweep, "_page", lambda *given, **named: Path("drawn/elsewhere"))
     result = drill(market, 300, "--traffic", "shape=flat", "--no-cloud", "--no-lane")
     assert result.exit_code == 0, result.output
     said = " ".join(result.output.split())

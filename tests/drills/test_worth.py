@@ -15,13 +15,16 @@ from fleet.config import prices
 from fleet.config.settings import Settings
 from fleet.sim.callers import worth
 from fleet.sim.callers.listener import ASSUMED
+from fleet.sim.callers.tally import GPU
 from fleet.sim.callers.traffic import Traffic
 from fleet.sim.callers.worth import Curve, Option
+from fleet.sim.drills.drill import default_settings
+from fleet.sim.experiments import worth_ways
 
 SHEET = Path(__file__).with_name("worth.csv")
 ROUND = Traffic(shape="flat", spread=0)
 HOURLY = tuple((rate / 24, share) for rate, share in ((300, 1.0), (3000, 0.96), (30000, 0.2)))
-BOX = Option("as set", 1, 0.34 * 24, 0.99, Curve(HOURLY))
+BOX = Option("as set", 1, 0.34 * 24, (0.01, 0.99), (Curve(HOURLY),))
 
 
 def sheet(path: Path) -> dict[str, tuple[float, ...]]:
@@ -81,7 +84,7 @@ def test_beyond_its_last_point_a_box_answers_no_more() -> None:
 
 def test_a_week_of_office_hours_loses_more_than_the_same_requests_spread_out() -> None:
     flat = Traffic(a_day=4000, shape="flat")
-    assert BOX.curve.share(replace(flat, shape="week")) < BOX.curve.share(flat)
+    assert BOX.gpu_share(replace(flat, shape="week")) < BOX.gpu_share(flat)
 
 
 def test_the_price_of_the_cloud_moves_the_answer_one_to_one_and_the_most_comes_first() -> None:
@@ -100,6 +103,27 @@ def test_a_box_that_always_serves_answers_everybody_below_its_rate_and_no_more_t
     (low, few), (high, many) = worth.steady(Traffic(), settings, "g5.xlarge", 1).points
     assert few > 0.95
     assert high * many == pytest.approx(low * 10, rel=0.15), "the box is never idle"
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_curves_tell_what_market_and_callers_lived_through_together_do() -> None:
+    settings, traffic = default_settings(), Traffic(shape="flat")
+    option = worth_ways.options(settings, traffic, 2, 1)[0]
+    assert sum(option.serving) == pytest.approx(1)
+    assert option.serving[0] > 0, "a market that takes nothing says nothing"
+    tally = worth_ways.together(worth_ways.ways(settings)[0], traffic, 2, 1)
+    assert tally.asked > 500
+    assert option.gpu_share(traffic) == pytest.approx(tally.share(GPU), abs=0.02)
+
+
+def test_while_one_of_two_boxes_is_missing_the_other_answers_what_one_can() -> None:
+    one, two = Curve(((10.0, 1.0), (100.0, 0.5))), Curve(((20.0, 1.0), (200.0, 0.5)))
+    pair = Option("two", 2, 1.0, (0.1, 0.3, 0.6), (one, two))
+    assert pair.gpu_share(Traffic(a_day=24 * 5, shape="flat")) == pytest.approx(0.9), "few requests: one is enough"
+    assert pair.gpu_share(Traffic(a_day=24 * 100, shape="flat")) == pytest.approx(
+        0.3 * 0.5 + 0.6 * two.answered(100) / 100
+    )
+    assert pair.most() == pytest.approx(0.3 * 50 + 0.6 * 100)
 
 
 # --- the command ------------------------------------------------------------------------------------------------------

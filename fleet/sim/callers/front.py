@@ -76,8 +76,7 @@ class Front:
             ask = self._admitted(asked.prompt_tokens, asked.limit, asked.stream)
             if self._parallel[asked.caller] >= tier.parallel:
                 raise Refusal(429, "", "too_many_at_once")
-            now = int(asked.at)
-            line = Line(id=str(self._tally.asked), caller=asked.caller, began=now, until=now)
+            line = _line(asked.caller)
             outcome = at_once(self._store.admit(line, tier.requests_per_day, "", day_of(asked.at)))
             if isinstance(outcome, CapReached):
                 raise Refusal(429, "", "cap_reached")
@@ -89,7 +88,7 @@ class Front:
         self._parallel[asked.caller] += 1
         budgets = self._gateway.budgets
         cloud_p95 = self._restraint.p95(budgets.fallback_p95_seconds)
-        self._step(Request(line.id, asked, ask, fallback.local_budget(asked.stream, budgets, cloud_p95)))
+        self._step(Request(asked, ask, fallback.local_budget(asked.stream, budgets, cloud_p95)))
 
     # --- who is asked next ------------------------------------------------------------------------------------
 
@@ -337,6 +336,12 @@ class Front:
         if nobody or request.free:
             caller, day = request.asked.caller, day_of(request.arrived)
             at_once(self._store.give_back(caller, day, request=nobody, fallback=request.free, once=""))
+
+
+@functools.lru_cache(4096)
+def _line(caller: str) -> Line:
+    """What the store counts by; the rest of a ledger's line is not kept here."""
+    return Line(id=caller, caller=caller, began=0, until=0)
 
 
 def _admitted(config: Config, prompt_tokens: int, limit: int | None, stream: bool) -> Ask:

@@ -27,6 +27,7 @@ class Plan:
 
     traffic: Traffic = field(default_factory=Traffic)
     recorded: tuple[Asked, ...] | None = None  # instead of what would be drawn
+    ledger: Tally | None = None  # what came of those, by the gateway's own word
     lane: bool = True  # False: boxes whose engine keeps the line
     cloud: CloudModel | None = field(default_factory=CloudModel)  # None: there is no fallback
 

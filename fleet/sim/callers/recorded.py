@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,8 +10,10 @@ from typing import Any
 
 from fleet.config import cards
 from fleet.core.errors import UserError
+from fleet.sim.callers.tally import CUT, LEFT, NOBODY, REFUSED, Tally
 from fleet.sim.callers.traffic import Asked
 from fleet.sim.markets import reading
+from gateway.ledger import State
 
 COLUMNS = tuple(each.name for each in fields(Asked))
 TIERS = ("anonymous", "free", "pro")
@@ -41,6 +43,34 @@ def read(path: Path, start: float, end: float) -> tuple[Asked, ...]:
         a, b = (datetime.fromtimestamp(at, UTC).isoformat(timespec="minutes") for at in (start, end))
         raise UserError(f"{path}: no request between {a} and {b}, which is what the drill lives through")
     return tuple(inside)
+
+
+def ledger_tally(path: Path, asked: Sequence[Asked]) -> Tally | None:
+    """What a ledger says came of those that were read from it; None of a table, which does not say."""
+    text = reading.text(path)
+    if not text.lstrip().startswith("{"):
+        return None
+    start, end = asked[0].at, asked[-1].at
+    tally = Tally(start)
+    for line in map(json.loads, filter(str.strip, text.splitlines())):
+        at = float(line["began"])
+        if start <= at <= end:
+            tally.asked += 1
+            tally.micro_dollars += int(line.get("micro_dollars", 0))
+            tally.over(_outcome(line), at)
+    return tally
+
+
+def _outcome(line: dict[str, Any]) -> str:
+    """Of a line as `gateway.record` ends it; whose gateway was killed has no end, and is as one that failed."""
+    by, state = str(line.get("answered_by", "")), line.get("state", State.RESERVED)
+    if state == State.CANCELLED:
+        return LEFT
+    if state == State.DONE and by:
+        return by
+    if line.get("tokens"):
+        return CUT
+    return REFUSED if by and state == State.FAILED else NOBODY  # by a target's own error, or told that nobody can
 
 
 def _table(text: str) -> Iterator[tuple[int, dict[str, Any]]]:

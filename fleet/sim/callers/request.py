@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 class Request:
     """Times on the simulated clock, seconds."""
 
-    id: str
     asked: Asked
     ask: Ask
     budget: float  # by when the GPU must have begun or ended, since its arrival

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 GPU, CLOUD, CUT, NOBODY, REFUSED = "gpu", "fallback", "cut", "nobody", "refused"
-OUTCOMES = (GPU, CLOUD, CUT, NOBODY, REFUSED)
+LEFT = "left"  # in a ledger alone: no simulated caller leaves
+OUTCOMES = (GPU, CLOUD, CUT, NOBODY, REFUSED, LEFT)
 BIN_SECONDS = 300.0  # of the drawing
 MICRO = 1_000_000
 

@@ -1,6 +1,7 @@
 """Who asks, when, and for how much: drawn from a rate with the shape of a day and a week."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
@@ -14,6 +15,8 @@ DAY_SECONDS = 86400.0
 HOURS = (1, 1, 1, 1, 1, 2, 4, 8, 14, 18, 20, 18, 15, 18, 20, 19, 17, 14, 10, 8, 6, 4, 3, 2)
 WEEKEND = 0.4
 MEAN = sum(HOURS) / 24 * (5 + 2 * WEEKEND) / 7
+# Each hour's weight beside the mean, from the epoch on, which was a Thursday.
+WEEK = tuple(hour * (WEEKEND if day in {2, 3} else 1.0) / MEAN for day in range(7) for hour in HOURS)
 Tier = Literal["anonymous", "free", "pro"]
 
 
@@ -56,22 +59,20 @@ class Traffic(Section):
         default=cards.SPREAD, metadata={"ge": 0, "le": 2, "why": "of their logarithm: a p95 of 13.5 s of an A10G"}
     )
 
-    def weight(self, at: float) -> float:
-        """The rate at a moment, beside the mean over a week."""
-        if self.shape == "flat":
-            return 1.0
-        day = int(at // DAY_SECONDS)
-        weekend = (day + 3) % 7 >= 5  # the epoch was a Thursday
-        return HOURS[int(at % DAY_SECONDS // 3600)] * (WEEKEND if weekend else 1.0) / MEAN
+    @property
+    def weights(self) -> Counter[float]:
+        """How many hours of a week have which rate, beside the mean."""
+        return Counter(WEEK) if self.shape == "week" else Counter({1.0: len(WEEK)})
 
     def drawn(self, start: float, seed: int) -> Iterator[Asked]:
         """Requests from `start` on, without an end; the same seed, the same requests."""
         draw = Random(f"{seed}/callers")  # noqa: S311  a simulation, no secret
-        most = 1.0 if self.shape == "flat" else max(HOURS) / MEAN
+        weekly = self.shape != "flat"
+        most = max(WEEK) if weekly else 1.0
         rate, at = self.a_day / DAY_SECONDS / self.at_once * most, start
         while True:
             at += draw.expovariate(rate)
-            if self.shape != "flat" and draw.random() * most > self.weight(at):
+            if weekly and draw.random() * most > WEEK[int(at / 3600) % len(WEEK)]:
                 continue
             first = draw.randrange(self.keys)
             for nth in range(self.at_once):

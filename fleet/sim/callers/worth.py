@@ -45,24 +45,30 @@ class Curve:
 
     def share(self, traffic: Traffic) -> float:
         """Of a week's requests: each hour has its own rate."""
-        monday = MONDAY.timestamp()
-        rates = [traffic.a_day / 24 * traffic.weight(monday + 3600 * hour) for hour in range(168)]
-        return sum(map(self.answered, rates)) / sum(rates)
+        hours = {traffic.a_day / 24 * weight: many for weight, many in traffic.weights.items()}
+        return sum(many * self.answered(rate) for rate, many in hours.items()) / (traffic.a_day * 7)
 
 
 @dataclass(frozen=True)
 class Option:
-    """One way to run the fleet. `boxes_usd_day`: of box hours; `available`: the share of its boxes that serves."""
+    """One way to run the fleet. `boxes_usd_day`: of box hours.
+
+    `serving`: the share of the time in which none, one, two, ... boxes serve; `curves`: what one, two, ... answer.
+    """
 
     name: str
     boxes: int
     boxes_usd_day: float
-    available: float
-    curve: Curve
+    serving: tuple[float, ...]
+    curves: tuple[Curve, ...]
 
     def gpu_share(self, traffic: Traffic) -> float:
         """Of all requests."""
-        return self.available * self.curve.share(traffic)
+        return sum(time * curve.share(traffic) for time, curve in zip(self.serving[1:], self.curves, strict=True))
+
+    def most(self) -> float:
+        """Requests an hour that its GPUs answer at the most."""
+        return sum(time * curve.answered(MOST_RATE) for time, curve in zip(self.serving[1:], self.curves, strict=True))
 
     def fixed_month(self) -> float:
         """USD that it costs without a request."""

@@ -1,4 +1,7 @@
-"""`make bench-callers`: what callers add to 45 simulated days, in seconds and memory; their waits beside theory."""
+"""`make bench-callers`: what callers add to 45 simulated days, in seconds and memory; their waits beside theory.
+
+And what `worth` reckons from curves, beside market and callers lived through together.
+"""
 
 import resource
 import time
@@ -13,21 +16,29 @@ from fleet.config.gateway_settings import Budgets
 from fleet.config.settings import Settings
 from fleet.sim.callers import worth
 from fleet.sim.callers.listener import Callers, Plan
+from fleet.sim.callers.tally import GPU
 from fleet.sim.callers.traffic import Asked, Traffic
 from fleet.sim.drills import scene
 from fleet.sim.drills.drill import default_settings
+from fleet.sim.experiments import worth_ways
 from fleet.sim.experiments.experiment import Job
 
-DAYS, RATES = 45, (300, 600, 1200)
+DAYS, RATES = 45, (300, 600, 1200, 2400)
 BUDGET_SECONDS, BUDGET_MB, BUDGET_SHARE = 2.0, 60.0, 0.03
 MANY = 100_000
 LOADS = (0.3, 0.6, 0.8)
+TOGETHER, TOGETHER_DAYS, SEEDS = (300, 1000, 3000), 15, 3
+TRIES = 2  # of which the shorter counts: other work on the machine only adds
 ENDLESS = Budgets(first_token_seconds=1e9, whole_seconds=1e9, wall_seconds=2e9)
 
 
 def seconds(callers: Plan | None, policy: str = "alarm") -> float:
     """Of one core, for the drill."""
     job = Job(scene.named(["us-east-2"], days=DAYS), policy, 0, default_settings(), callers=callers)
+    return min(_timed(job) for _ in range(TRIES))
+
+
+def _timed(job: Job) -> float:
     began = time.process_time()
     job.run()
     return time.process_time() - began
@@ -76,6 +87,17 @@ def _services(traffic: Traffic) -> Iterator[float]:
         yield cards.PROMPT_SECONDS + asked.tokens * cards.A10G.token_seconds
 
 
+def shares() -> Iterator[str]:
+    """The GPU's share as `worth` has it, and with market and callers lived through as one."""
+    settings, traffic = default_settings(), Traffic()
+    options = worth_ways.options(settings, traffic, TOGETHER_DAYS, SEEDS)
+    for way, option in zip(worth_ways.ways(settings), options, strict=True):
+        for rate in TOGETHER:
+            asked = replace(traffic, a_day=rate)
+            here = worth_ways.together(way, asked, TOGETHER_DAYS, SEEDS).share(GPU)
+            yield f"{way.name}, {rate} a day: {here:.1%} by the GPU together, {option.gpu_share(asked):.1%} by curves"
+
+
 @click.command()
 def main() -> None:
     """Print them, each beside its budget."""
@@ -84,7 +106,8 @@ def main() -> None:
     for rate in RATES:
         more = seconds(Plan(Traffic(a_day=rate))) - without
         budget = f" (budget {BUDGET_SECONDS:g})" if rate == RATES[0] else ""
-        click.echo(f"{DAYS} days at {rate} a day: {more:.2f} s more than {without:.2f} s{budget}")
+        each = f"{more / rate / DAYS * 1e6:.0f} microseconds a request"
+        click.echo(f"{DAYS} days at {rate} a day: {more:.2f} s more than {without:.2f} s{budget}, {each}")
     for constant in (True, False):
         for load in LOADS:
             here, theory = waits(load, constant=constant)
@@ -92,6 +115,8 @@ def main() -> None:
             click.echo(
                 f"{told}: {here:.2f} s, theory {theory:.2f} s ({here / theory - 1:+.1%}, budget {BUDGET_SHARE:.0%})"
             )
+    for line in shares():
+        click.echo(line)
 
 
 if __name__ == "__main__":

@@ -15,17 +15,45 @@ from fleet.core.untrusted import printable
 from fleet.eventlog import timeline
 from fleet.sim.callers.caller_options import traffic_of
 from fleet.sim.callers.listener import Plan
-from fleet.sim.callers.recorded import read
-from fleet.sim.callers.tally import BIN_SECONDS, CLOUD, CUT, GPU, NOBODY, OUTCOMES, REFUSED, Tally, merged, percentile
+from fleet.sim.callers.recorded import ledger_tally, read
+from fleet.sim.callers.tally import (
+    BIN_SECONDS,
+    CLOUD,
+    CUT,
+    GPU,
+    LEFT,
+    NOBODY,
+    OUTCOMES,
+    REFUSED,
+    Tally,
+    merged,
+    percentile,
+)
 from fleet.sim.experiments.experiment import Row
+from fleet.sim.policies import catalogue
 
 CAPTION = (
     "of all requests; first token and whole answer of those answered, seconds: median / 95 % / 99 %;\n"
     "USD: boxes, gateway and tokens of the cloud model, for 1,000 answers"
 )
-COLORS = {GPU: timeline.SPOT, CLOUD: timeline.ON_DEMAND, CUT: timeline.BAD, NOBODY: timeline.INK, REFUSED: "#BBBBBB"}
-WORDS = {GPU: "the GPU", CLOUD: "the cloud model", CUT: "cut", NOBODY: "nobody", REFUSED: "refused by a cap"}
-SHORT = {GPU: "GPU", CLOUD: "cloud", CUT: "cut", NOBODY: "nobody", REFUSED: "refused"}
+COLORS = {
+    GPU: timeline.SPOT,
+    CLOUD: timeline.ON_DEMAND,
+    CUT: timeline.BAD,
+    NOBODY: timeline.INK,
+    REFUSED: "#BBBBBB",
+    LEFT: "#DDDDDD",
+}
+WORDS = {
+    GPU: "the GPU",
+    CLOUD: "the cloud model",
+    CUT: "cut",
+    NOBODY: "nobody",
+    REFUSED: "refused by a cap",
+    LEFT: "left",
+}
+SHORT = {GPU: "GPU", CLOUD: "cloud", CUT: "cut", NOBODY: "nobody", REFUSED: "refused", LEFT: "left"}
+LEDGER = "the ledger itself"
 COLUMNS = 110  # of the picture
 MONTH_SECONDS = prices.DAYS * 86400
 
@@ -41,7 +69,8 @@ def plan_of(callers: str, traffic: Sequence[str], span: tuple[float, float], *, 
             raise UserError(f"--callers {callers}: expected requests a day, or a file that exists") from None
         if traffic:
             raise UserError("--traffic: of callers who are drawn; those of a file are as it says") from None
-        return replace(plan, recorded=read(path, *span))
+        wishes = read(path, *span)
+        return replace(plan, recorded=wishes, ledger=ledger_tally(path, wishes))
     return replace(plan, traffic=traffic_of(traffic, rate))
 
 
@@ -64,11 +93,35 @@ def tally_of(row: Row) -> Tally:
     return merged(result.callers for result in row.results if result.callers is not None)
 
 
-def lines(rows: Sequence[Row]) -> list[dict[str, str]]:
-    """The table; ends that no request met under any policy are left out."""
+def lines(rows: Sequence[Row], ledger: Tally | None = None) -> list[dict[str, str]]:
+    """The table; ends that no request met under any policy are left out. A ledger's own line comes last."""
     tallies = [tally_of(row) for row in rows]
-    met = [each for each in OUTCOMES if each in (GPU, CLOUD) or any(tally.outcomes[each] for tally in tallies)]
-    return [_cells(row, tally, met) for row, tally in zip(rows, tallies, strict=True)]
+    all_told = [*tallies, ledger] if ledger else tallies
+    met = [each for each in OUTCOMES if each in (GPU, CLOUD) or any(tally.outcomes[each] for tally in all_told)]
+    found = [_cells(row, tally, met) for row, tally in zip(rows, tallies, strict=True)]
+    if ledger:
+        found.append(dict.fromkeys(found[0], "-") | {"policy": LEDGER} | _shares(ledger, met))
+    return found
+
+
+def off(rows: Sequence[Row], plan: Plan, settings: Settings) -> str:
+    """How far the model is off: the fleet's own policy as it is simulated, beside its ledger; empty without both."""
+    name = catalogue.POLICIES[settings.policy].name
+    own = next((row for row in rows if row.name == name), None)
+    if plan.ledger is None or own is None:
+        return ""
+    here, there = tally_of(own), plan.ledger
+    points = ", ".join(
+        f"{WORDS[each]} {(here.share(each) - there.share(each)) * 100:+.2f} points"
+        for each in OUTCOMES
+        if here.outcomes[each] or there.outcomes[each]
+    )
+    usd = f"the cloud model ${here.cloud_usd:.2f} for ${there.cloud_usd:.2f}"
+    return f"How far the model is off, {name} here beside the ledger: {points}; {usd}"
+
+
+def _shares(tally: Tally, met: Sequence[str]) -> dict[str, str]:
+    return {SHORT[each]: f"{tally.share(each):.2%}" if tally.outcomes[each] else "-" for each in met}
 
 
 def _cells(row: Row, tally: Tally, met: Sequence[str]) -> dict[str, str]:
@@ -79,7 +132,7 @@ def _cells(row: Row, tally: Tally, met: Sequence[str]) -> dict[str, str]:
     continued = {"continued": str(tally.continued)} if tally.continued else {}
     return {
         "policy": row.name,
-        **{SHORT[each]: f"{tally.share(each):.2%}" if tally.outcomes[each] else "-" for each in met},
+        **_shares(tally, met),
         **continued,
         "in budget": f"{tally.in_budget / max(1, tally.asked):.1%}",
         "first, s": _latencies(tally.first),
