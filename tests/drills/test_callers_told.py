@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,12 +89,12 @@ def test_a_ledger_replays_against_a_history_as_the_requests_that_it_is_of(tmp_pa
     assert told is not None
     assert told.outcomes == {GPU: len(wishes) - 7, CLOUD: 2, LEFT: 1, CUT: 1, NOBODY: 2, REFUSED: 1}
     plans = (Plan(traffic), Plan(recorded=read, ledger=told))
-    settings = replace(default_settings(), policy="spot-only")
-    results = [Job(place, "spot-only", 0, settings, callers=plan).run() for plan in plans]
+    settings = default_settings()
+    results = [Job(place, settings.policy, 0, settings, callers=plan).run() for plan in plans]
     drawn, replayed = (result.callers for result in results)
     assert drawn is not None
     assert replayed is not None
-    rows = [Row(POLICIES["spot-only"].name, (results[1],))]
+    rows = [Row(POLICIES[settings.policy].name, (results[1],))]
     simulated, itself = callers_told.lines(rows, told)
     assert (itself["policy"], itself["first, s"], itself["cut"]) == ("the ledger itself", "-", f"{1 / len(wishes):.2%}")
     assert float(itself["GPU"].rstrip("%")) == pytest.approx(100 * (1 - 7 / len(wishes)), abs=0.01)
