@@ -14,6 +14,8 @@ PRIOR_TOKENS = 150
 PRIOR_SPREAD = 0.25  # of the logarithm of a length
 PRIOR_WEIGHT = 3.0  # measurements that the prior counts as
 LEAST_PROMPT_TOKENS = 100  # a shorter prompt takes no less: what every request costs the engine
+FAR = 4.0  # times the longest prompt that was read here: beyond it no pace of short ones is believed
+SLOW = 20.0  # times the prior: a pace that a longer prompt surely has
 ODD = 2.0  # times what was expected: what one prompt takes beyond it is an engine that idled for hours, or a load
 KEPT = 0.95  # of every older measurement's weight: half is forgotten after 14 answers
 REMEMBERED = 200  # lengths
@@ -68,6 +70,7 @@ class Estimates:
         self._prompt = Rate(PRIOR_PROMPT_SECONDS, PRIOR_WEIGHT)
         self._lengths: deque[int] = deque(_drawn(PRIOR_TOKENS), maxlen=REMEMBERED)
         self._own = 0
+        self._longest = LEAST_PROMPT_TOKENS
         self._left: dict[tuple[int, int], tuple[float, float]] = {}  # by limit and decoded, until a length is learned
 
     @property
@@ -80,6 +83,8 @@ class Estimates:
         counted = max(LEAST_PROMPT_TOKENS, prompt_tokens)
         most = ODD * counted * max(self._prompt.seconds, PRIOR_PROMPT_SECONDS)  # a slower card is known soon
         self._prompt.learn(min(prompt_seconds, most), counted)
+        if prompt_seconds <= most:  # else its pace is not known yet
+            self._longest = max(self._longest, counted)
         if tokens > 1:
             self._token.learn(token_seconds, tokens - 1)
 
@@ -98,6 +103,10 @@ class Estimates:
         """Seconds for a prompt."""
         seconds = self._prompt.seconds * max(LEAST_PROMPT_TOKENS, tokens)
         return Span(seconds, (0.2 * seconds) ** 2)
+
+    def unmeasured(self, tokens: int) -> float:
+        """Seconds that a prompt may take since none nearly as long was read here; 0: one was."""
+        return SLOW * PRIOR_PROMPT_SECONDS * tokens if tokens > FAR * self._longest else 0.0
 
     def tokens_left(self, limit: int, decoded: int) -> tuple[float, float]:
         """Mean and variance of what is still to come of an answer: of the lengths seen, those that are longer still."""

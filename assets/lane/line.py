@@ -17,6 +17,7 @@ from relay.lane_headers import INTERACTIVE
 
 RETRY_MOST_SECONDS = 120  # SDKs give up above it
 FAR_LESS = 0.5  # of what the running one has left: who needs no more is let by
+LOOK_SECONDS = 0.1  # while leaving: who cannot finish is handed back within it
 SURE = 0.85  # of the time left is counted on, when leaving
 
 
@@ -204,7 +205,7 @@ class Line:
         entry: Optional[Entry] = self.running
         while True:
             if entry is not None:
-                needs = self.left(entry, now).mean / SURE
+                needs = max(self.left(entry, now).mean, self._unmeasured(entry, now)) / SURE
                 if needs > budget and (entry.continued or not entry.keeps_its_place):
                     back.append(entry)
                 else:
@@ -215,6 +216,11 @@ class Line:
                 return back
             old_turn = not by_age(entry, now, self._config.overdue_seconds)
             waiting.remove(entry)
+
+    def _unmeasured(self, entry: Entry, now: float) -> float:
+        """Seconds that its prompt may still take, where the estimate is none: the engine may be busy to the end."""
+        spent = 0.0 if entry.began is None else now - entry.began
+        return 0.0 if entry.decoded else max(0.0, self.estimates.unmeasured(entry.prompt_tokens) - spent)
 
     def resumed(self) -> None:
         """The engine stays after all."""

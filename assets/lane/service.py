@@ -15,13 +15,12 @@ from lane.config import Config
 from lane.delivery import ENGINE_FAILED, ENGINE_RETRY_SECONDS, Delivery
 from lane.engines import engine_of
 from lane.estimates import Estimates
-from lane.line import Line, Why
+from lane.line import LOOK_SECONDS, Line, Why
 from lane.metrics import Metrics
 from lane.order import Entry
 from lane.turn import EVENTS, Turn
 from relay import lane_headers, upstream
 
-LOOK_SECONDS = 0.1  # while leaving: who cannot finish is handed back within it
 PROVE_AGAIN_SECONDS = 5.0
 LISTED_CHARACTERS = 64  # of a caller: Run Command hands back 24,000 characters in all
 LOG = logging.getLogger("lane")

@@ -88,10 +88,8 @@ async def notice_in_prefill(place: Path) -> Found:
     with llama.server(place, context=CONTEXT) as engine:
         async with the_cloud(10) as cloud, parts(place, engine, cloud.url) as those, session() as callers_:
             await those.taught(callers_, SHORT_TOKENS)
-            lane = those.url_of_lane  # which learns the pace of a long prompt; the engine knows the beginning of none
-            for number in (3, 5):
-                alone = await ask(callers_, lane, tokens=1, prompt=words[-number:] + words[:-number])
-            for number in range(1, 4):
+            alone = await ask(callers_, engine, tokens=1, prompt=words[-3:] + words[:-3])
+            for number in range(1, 4):  # the first time the lane has read short prompts alone
                 prompt = words[number * 7 :] + words[: number * 7]  # another one, or the engine knows it already
                 task = asyncio.create_task(ask(callers_, those.url, tokens=SHORT_TOKENS, prompt=prompt))
                 while not (await those.inside("GET", "/line"))["streams"]:
@@ -103,6 +101,9 @@ async def notice_in_prefill(place: Path) -> Found:
                 free.append(time.monotonic() - noticed)
                 met.append(await task)
                 await those.inside("DELETE", "/drain")
+                for more in (3, 5):  # now it learns the pace of long ones; the engine knows the beginning of none
+                    another = words[-more * 7 - number :] + words[: -more * 7 - number]
+                    await ask(callers_, those.url_of_lane, tokens=1, prompt=another)
     seen = {
         "prompt alone s": round(alone.seconds, 2),
         "handed back after s": [round(each, 2) for each in handed],

@@ -204,6 +204,20 @@ def test_leaving_ends_what_is_not_streamed_though_it_has_tokens_and_lets_a_strea
     assert line.handed_back(6) == [stream]
 
 
+def test_a_prompt_far_longer_than_any_that_was_read_is_handed_back_where_the_time_may_not_do() -> None:
+    line = a_line()
+    long = entry("long", prompt_tokens=1020, deadline=600)
+    line.arrive(long, 0)
+    line.take(0)
+    line.leaving(4)
+    assert line.handed_back(0.1) == [long]
+    line.leaves_at = 100  # of an account's notice
+    assert line.handed_back(0.1) == []
+    line.leaves_at = 4
+    line.estimates.answered(prompt_tokens=300, prompt_seconds=0.1, tokens=1, token_seconds=0)
+    assert line.handed_back(0.1) == []  # its pace is known
+
+
 def test_a_second_word_brings_the_end_forward_and_never_back() -> None:
     line = a_line()
     line.leaving(100)

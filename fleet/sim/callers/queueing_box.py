@@ -10,10 +10,9 @@ from fleet.sim.cloud.virtual_clock import Clock
 from gateway.fallback import UNAVAILABLE, Failure, Kind, Tier
 from lane.config import LLAMA_CPP, Config
 from lane.estimates import Estimates
-from lane.line import Busy, Line
+from lane.line import LOOK_SECONDS, Busy, Line
 from lane.order import Entry
 
-LOOK_SECONDS = 0.1  # while it leaves, as lane.service
 CONFIG = Config(engine_url="", engine=LLAMA_CPP, model="", context_length=1 << 20, port=0, admin_port=0, gateway=True)
 
 
