@@ -5,7 +5,7 @@ first box to serve (aws-behaviours: first-box-awaited), and a box without a mode
 deploy here, with the next command.
 While launching is suspended, or something else rolls the group, a deploy is refused: it would wait and roll back.
 A gateway that stands although `cdk.json` has none any more is deleted first, after asking.
-Destroy: every stack, then by listing what is kept on purpose and what that costs.
+Destroy: every stack, a game day's faults first, then by listing what is kept on purpose and what that costs.
 Arguments after the verb go to the CLI (`make deploy ARGS="--require-approval never"`).
 """
 
@@ -29,6 +29,7 @@ from fleet.ops import checks_roll
 from fleet.ops.checks import Ground
 
 ASSEMBLY = "cdk.out"
+FAULTS = ("--app", "python -m stacks.faults", "--output", "build/faults")  # an app of its own: as `make faults`
 TABLE_USD_PER_GB_MONTH = 0.45  # DynamoDB Standard and its point-in-time recovery, us-east-2, July 2026, from memory
 DELETED_SECONDS = 1800  # streams end within 10 minutes, balancer and tasks after them
 POLL_SECONDS = 5.0
@@ -70,8 +71,11 @@ def destroy(settings: Settings, arguments: Sequence[str]) -> None:
     aws = _account(settings, arguments)
     if settings.gateway is None:
         end_gateway(aws, settings, arguments)
+    if _stands(aws, names.stack(settings.fleet_name, names.STACK_FAULTS)):
+        _cdk("destroy", *FAULTS, *arguments)
     _cdk("destroy", "--all", *arguments)
-    if left := [name for room in names.ALL_STACKS if _stands(aws, name := names.stack(settings.fleet_name, room))]:
+    rooms = (*names.ALL_STACKS, names.STACK_FAULTS)
+    if left := [name for room in rooms if _stands(aws, name := names.stack(settings.fleet_name, room))]:
         raise NotDestroyedError(f"Still standing: {', '.join(left)}. Run `make destroy` again to delete the rest.")
     sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings))) + "\n")
 

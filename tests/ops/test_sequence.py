@@ -46,6 +46,17 @@ def test_a_destroy_that_was_answered_with_no_lists_nothing_as_kept(
     assert capsys.readouterr().out == ""
 
 
+def test_the_faults_of_a_game_day_go_first_where_they_stand_and_are_named_where_they_stay(
+    account: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account("llm-faults")
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
+    with pytest.raises(NotDestroyedError, match="Still standing: llm-faults"):
+        deploy.destroy(settings, ["--force"])
+    assert commands == [("destroy", *deploy.FAULTS, "--force"), ("destroy", "--all", "--force")]
+
+
 def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
     account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
