@@ -21,6 +21,7 @@ from fleet.config.settings import Settings
 from fleet.core import ask_document, lane_documents, names
 from stacks.base_stack import BaseStack, accept, python_function
 from stacks.grants import box_role, launch_grants
+from stacks.growth import GROUP_METRICS, Growth
 from stacks.monitoring import Monitoring
 from stacks.network import FleetNetwork
 from stacks.package import CUSTOM_RESOURCES
@@ -75,6 +76,8 @@ class GroupStack(BaseStack):
         )
         self.group = self._group()
         self.group.node.add_dependency(self._store_check(), self.launch_grants)
+        if settings.capacity.grow_to:
+            Growth(self, settings, self.group)
         for id, name, content in (
             ("Ask", names.ask_document, ask_document.document()),
             ("Lane", names.lane_document, lane_documents.show()),
@@ -249,6 +252,7 @@ class GroupStack(BaseStack):
             health_check_type="ELB",
             health_check_grace_period=HEALTH_CHECK_GRACE_SECONDS,
             target_group_arns=[self.target_group.target_group_arn],
+            metrics_collection=[GROUP_METRICS] if s.capacity.grow_to else None,
             # No desired_capacity: a template that holds one resets the group on every deploy.
         )
         accept(group, "AwsSolutions-AS3", "Its events reach the watchdog by EventBridge, which mails what matters")

@@ -175,6 +175,16 @@ SETTINGS = (
         ("capacity.max = 1: above capacity.min (1), or no successor can launch before its predecessor ends",),
     ),
     WrongSettings(
+        "growth that grows nothing",
+        {"capacity": {"min": 2, "grow_to": 2, "max": 4}},
+        ("capacity.grow_to = 2: above capacity.min (2), or null",),
+    ),
+    WrongSettings(
+        "growth into the successors' room",
+        {"capacity.grow_to": 2},
+        ("capacity.grow_to = 2: below capacity.max (2), or no successor of a grown group can launch first",),
+    ),
+    WrongSettings(
         "more on-demand base than boxes",
         {"capacity.on_demand_base": 2},
         ("capacity.on_demand_base = 2: at most capacity.min (1)",),
@@ -429,7 +439,7 @@ SETTINGS = (
     WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
-        ('(all) = "4270 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
+        ('(all) = "4285 bytes": at most 3500 bytes as JSON: a function\'s environment is small',),
     ),
     WrongSettings(
         "a gateway whose budgets outlive the wall and the balancer's patience",

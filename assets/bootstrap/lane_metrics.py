@@ -22,10 +22,9 @@ Line = Mapping[str, Any]
 def data(box: Box, line: Line, before: Optional[Line]) -> list[dict[str, Any]]:
     """What the lane says now, in CloudWatch's shape. Its counts are those since `before`, or since it was started."""
     was: Line = before if before and before["pid"] == line["pid"] else FRESH
-    found = [
-        telemetry.metric(box, names.METRIC_LANE_DEPTH, len(line["line"]), "Count"),
-        telemetry.metric(box, names.METRIC_LANE_EXPECTED_WAIT_SECONDS, line["expected_wait_seconds"]),
-    ]
+    found = [telemetry.metric(box, names.METRIC_LANE_DEPTH, len(line["line"]), "Count")]
+    if not line["draining"]:  # nobody comes to a box that leaves
+        found.append(telemetry.metric(box, names.METRIC_LANE_EXPECTED_WAIT_SECONDS, line["expected_wait_seconds"]))
     began = line["waits"]["count"] - was["waits"]["count"]
     if began:
         mean = (line["waits"]["seconds"] - was["waits"]["seconds"]) / began

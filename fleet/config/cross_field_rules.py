@@ -134,6 +134,17 @@ def _room_for_launch_first(s: Settings) -> Iterator[Problem]:
         yield Problem("capacity.max", s.capacity.max, allowed)
 
 
+def _growth(s: Settings) -> Iterator[Problem]:
+    capacity = s.capacity
+    if capacity.grow_to is None:
+        return
+    if capacity.grow_to <= capacity.min:
+        yield Problem("capacity.grow_to", capacity.grow_to, f"above capacity.min ({capacity.min}), or null")
+    if capacity.max <= capacity.grow_to:
+        allowed = f"below capacity.max ({capacity.max}), or no successor of a grown group can launch first"
+        yield Problem("capacity.grow_to", capacity.grow_to, allowed)
+
+
 def _on_demand_base(s: Settings) -> Iterator[Problem]:
     if s.capacity.on_demand_base > s.capacity.min:
         yield Problem("capacity.on_demand_base", s.capacity.on_demand_base, f"at most capacity.min ({s.capacity.min})")
@@ -314,6 +325,7 @@ RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _score_types_cover_pools,
     _own_pools,
     _room_for_launch_first,
+    _growth,
     _on_demand_base,
     _order_of_thresholds,
     _skip_cap,

@@ -27,6 +27,15 @@ class Capacity(Section):
     min: int = number(1, ge=1, le=20, why="boxes that should serve at all times")
     max: int = number(2, ge=1, le=40, why="above min, so that a successor can launch before its predecessor ends")
     on_demand_base: int = number(0, ge=0, le=20, why="boxes that are always on-demand, below the lever")
+    grow_to: int | None = field(
+        default=None,
+        metadata={"ge": 2, "le": 39, "why": "`min` is all there is; set, the group grows so far while callers wait"},
+    )
+
+    @property
+    def most(self) -> int:
+        """Boxes that may be wanted at once; what is above them up to `max` is room for successors."""
+        return self.grow_to or self.min
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -230,6 +230,21 @@ def set_desired_capacity(_original: Any, group: Any, new_capacity: int | None) -
         group.autoscaling_backend.update_attached_target_groups(group.name)
 
 
+@extend(models.FakeScalingPolicy, "execute")
+def execute(original: Any, policy: Any) -> None:
+    """A step policy by its first step, which is the one whose alarm is lit."""
+    if policy.policy_type == "StepScaling":
+        policy.scaling_adjustment = int(policy.step_adjustments[0]["ScalingAdjustment"])
+    original(policy)
+
+
+@extend(models.AutoScalingBackend, "change_capacity")
+def change_capacity(_original: Any, backend: Any, group_name: str, scaling_adjustment: int) -> None:
+    """What a scaling policy asks for, never below MinSize nor above MaxSize."""
+    group = backend.autoscaling_groups[group_name]
+    group.set_desired_capacity(min(max(group.desired_capacity + scaling_adjustment, group.min_size), group.max_size))
+
+
 @extend(models.AutoScalingBackend, "terminate_instance")
 def terminate_instance(original: Any, backend: Any, instance_id: str, should_decrement: bool) -> Any:
     """A box that no group has (any more), or that its launch hook holds, is a ValidationError."""

@@ -140,6 +140,19 @@ def _remove_document(region: str, name: str, properties: Properties) -> None:
     client("ssm", region).delete_document(Name=name)
 
 
+def _put_scaling_policy(region: str, name: str, properties: Properties) -> str:
+    scaling, name = client("autoscaling", region), name.rpartition("/")[2]  # an update names it by its ARN
+    cooldown = {"Cooldown": int(properties["Cooldown"])} if "Cooldown" in properties else {}
+    arn: str = scaling.put_scaling_policy(**{**properties, **cooldown, "PolicyName": name})["PolicyARN"]
+    return arn
+
+
+def _remove_scaling_policy(region: str, name: str, properties: Properties) -> None:
+    client("autoscaling", region).delete_policy(
+        AutoScalingGroupName=properties["AutoScalingGroupName"], PolicyName=name.rpartition("/")[2]
+    )
+
+
 def _put_queue_policy(region: str, name: str, properties: Properties) -> None:
     for url in properties["Queues"]:
         queue = sqs_backends[ACCOUNT][region].get_queue(url.split("/")[-1])
@@ -158,6 +171,7 @@ declare("AWS::SNS::Subscription", "", _put_subscription, _remove_subscription)
 declare("AWS::Scheduler::Schedule", "Name", _put_schedule, _remove_schedule)
 declare("AWS::SSM::Document", "Name", _put_document, _remove_document)  # moto's takes content as text only
 declare("AWS::SQS::QueuePolicy", "", _put_queue_policy)
+declare("AWS::AutoScaling::ScalingPolicy", "", _put_scaling_policy, _remove_scaling_policy)
 
 # Kept as written; nothing here acts on them, the templates' tests look at their properties.
 declare("AWS::S3::BucketPolicy")  # moto would enforce it without its conditions: "deny unless TLS" denies everything

@@ -18,6 +18,7 @@ from fleet.localaws.patching import extend
 # Properties whose change makes a new resource, from CloudFormation's schemas; names that AWS generates left out.
 CREATE_ONLY = {
     "AWS::AutoScaling::AutoScalingGroup": {"AutoScalingGroupName"},
+    "AWS::AutoScaling::ScalingPolicy": {"AutoScalingGroupName"},
     "AWS::CloudWatch::Alarm": {"AlarmName"},
     "AWS::CloudWatch::Dashboard": {"DashboardName"},
     "AWS::EC2::Route": {"RouteTableId", "DestinationCidrBlock"},

@@ -55,7 +55,7 @@ def _quota(ground: Ground, code: str, kind: str) -> Finding:
     least, most = capacity.min - base, capacity.max - base
     if kind == "spot" and least == 0:
         return passed("no box above the on-demand base: spot is never asked")
-    over = most + max(1, capacity.max // 10) if capacity.min > 1 else most
+    over = most + max(1, capacity.max // 10) if capacity.most > 1 else most
     remedy = (
         f"request {over * largest} vCPUs: aws service-quotas request-service-quota-increase --service-code ec2 "
         f"--quota-code {code} --desired-value {over * largest} --region {ground.settings.region}"
@@ -65,6 +65,9 @@ def _quota(ground: Ground, code: str, kind: str) -> Finding:
         return failed(f"{arithmetic}: not even {least} x {smallest} for the boxes that should serve", remedy)
     if value < (least + 1) * smallest:
         return failed(f"{arithmetic}: no room for a successor beside its predecessor ({most} x {smallest})", remedy)
+    if value < (capacity.most - base + 1) * smallest:
+        grown = f"{capacity.most - base} x {smallest} that `grow_to` allows, and a successor"
+        return failed(f"{arithmetic}: no room for {grown}", remedy)
     if value < most * largest:
         fits = value // smallest
         return warned(f"{arithmetic}: launch-first fits {min(fits, most)} x {smallest}, not {most} x {largest}", remedy)
@@ -80,11 +83,11 @@ def _quota(ground: Ground, code: str, kind: str) -> Finding:
 def room(ground: Ground) -> Finding:
     """How many successors `max` lets launch before their predecessors end: a zone that falls takes several at once."""
     capacity = ground.settings.capacity
-    beside = capacity.max - capacity.min
-    said = f"{capacity.min} to {capacity.max} boxes: {beside} of {capacity.min} successors may launch ahead"
-    if beside >= capacity.min:
+    beside, boxes = capacity.max - capacity.most, capacity.most
+    said = f"{boxes} to {capacity.max} boxes: {beside} of {boxes} successors may launch ahead"
+    if beside >= boxes:
         return passed(said)
-    return warned(f"{said}, the others once their predecessors are gone", f"set capacity.max to {2 * capacity.min}")
+    return warned(f"{said}, the others once their predecessors are gone", f"set capacity.max to {2 * boxes}")
 
 
 def lambda_concurrency(ground: Ground) -> Finding:

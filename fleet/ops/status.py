@@ -111,7 +111,7 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         line=_line_at_boxes(view),
         problems=(),
     )
-    return _with_problems(status, view)
+    return _with_problems(status, view, settings)
 
 
 def _boxes(view: View, settings: Settings, now: datetime) -> Iterator[BoxStatus]:
@@ -193,7 +193,7 @@ def _line(decided: Decided) -> dict[str, Any]:
     }
 
 
-def _with_problems(status: Status, view: View) -> Status:
+def _with_problems(status: Status, view: View, settings: Settings) -> Status:
     found = []
     if view.state is None:
         found.append(f"{view.state_problem}: docs/runbook/state-unreadable.md")
@@ -203,8 +203,9 @@ def _with_problems(status: Status, view: View) -> Status:
         repair = "pinned repairs nothing: fleetctl pin, or arm" if pinned else "the next scan repairs it"
         said = f"parameter {lever.parameter}, group {lever.group}, expected {lever.expected}"
         found.append(f"lever disagrees: {said}; {repair}")
-    if status.serving < status.desired:
-        found.append(f"{status.serving} of {status.desired} boxes serve: docs/runbook/no-healthy-target.md")
+    should = min(status.desired, settings.capacity.min)  # what grows beyond it is no problem yet
+    if status.serving < should:
+        found.append(f"{status.serving} of {should} boxes serve: docs/runbook/no-healthy-target.md")
     if status.alarm in ("ALARM", "absent"):  # a new alarm has insufficient data until its first minutes are over
         found.append(f"alarm is {status.alarm}: docs/runbook/no-healthy-target.md")
     if view.state and view.state.dry_at:

@@ -228,7 +228,7 @@ def _instead(signal: Signal, world: World, state: State, settings: Settings, now
         return _pin(signal, world, state, now)
     if signal.wake in {Wake.ALARM_LIT, Wake.SCAN} and (due := due_failover(world, state, settings, now)):
         return due
-    if why := rearm.expired(state, settings, now):
+    if why := rearm.expired(world, state, settings, now):
         return rearm.fell_back(world, state, settings, now, why)
     return None
 

@@ -88,7 +88,7 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     limits, elapsed = settings.watchdog, seconds(now - state.rearm_from)
     known = replace(state, refresh_id=state.refresh_id or _forgotten_roll(world, state.rearm_from))
     spot, on_demand = world.alive_by_purchase
-    left = shares.bought(state.expected_lever, settings)
+    left = shares.bought(state.expected_lever, settings, world.seen_group.desired)
     old = on_demand[shares.base(settings) + left :]
     serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
     launching = len(spot) > len(serving)
@@ -102,7 +102,7 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
         new = replace(new, trial=False, blocked="")
         return transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
     failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
-    if why := next(iter(failed), expired(known, settings, now)):
+    if why := next(iter(failed), expired(world, known, settings, now)):
         return fell_back(world, known, settings, now, why)
     # The group replaces unasked, or does not (aws-behaviours: percentage-replaces).
     enough = len(spot) >= world.seen_group.desired - shares.base(settings) - left
@@ -116,10 +116,11 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     return Decision(Action.NOTHING, line, state=known if known != state else None)
 
 
-def expired(state: State, settings: Settings, now: datetime) -> str:
+def expired(world: World, state: State, settings: Settings, now: datetime) -> str:
     """Why the phase has run for too long; empty: it has not, or there is none under way."""
     limit, elapsed = settings.watchdog.rearm_timeout_seconds, seconds(now - (state.rearm_from or now))
-    limit *= shares.floor(settings) if state.refresh_id else 1  # a roll replaces box by box
+    boxes = max(world.group.desired if world.group else 0, shares.floor(settings))
+    limit *= boxes if state.refresh_id else 1  # a roll replaces box by box
     return f"no spot box took over in {elapsed} s, limit {limit} s" if elapsed >= limit else ""
 
 

@@ -49,6 +49,7 @@ def base(settings: Settings) -> int:
     return floor(settings) - above_base(settings)
 
 
-def bought(percentage: int, settings: Settings) -> int:
-    """How many boxes above the base that percentage has on-demand."""
-    return -(-above_base(settings) * percentage // WHOLE)
+def bought(percentage: int, settings: Settings, boxes: int = 0) -> int:
+    """How many boxes above the base that percentage has on-demand, of what should serve, or of a grown group's."""
+    above = max(boxes - base(settings), above_base(settings))
+    return -(-above * percentage // WHOLE)

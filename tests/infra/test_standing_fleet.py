@@ -81,7 +81,7 @@ TAKEN: dict[str, Raw] = {
     "boxes": {
         "pools": ["g6.2xlarge", "g6.xlarge"],
         "own_pools": [OWN_POOL],
-        "capacity": {"min": 2, "max": 4, "on_demand_base": 1},
+        "capacity": {"min": 2, "max": 4, "on_demand_base": 1, "grow_to": 3},
         "boot": {"warm_budget_seconds": 890, "cold_budget_seconds": 1501, "hook_heartbeat_seconds": 1801},
         "drain": {
             "budget_seconds": 104,
@@ -279,6 +279,35 @@ def test_in_a_vpc_of_its_own_zones_come_and_go_with_their_subnets(live: Deployed
     moved = dataclasses.replace(fleet.settings.network, subnet_ids=(subnets[2], *subnets[1:]))
     (problem,) = immutable.refused(fleet.settings, dataclasses.replace(fleet.settings, network=moved))
     assert problem.key == "network.subnet_ids"
+
+
+def test_a_group_grows_and_shrinks_by_its_policies_and_no_deploy_resets_it(live: Deployed, tmp_path: Path) -> None:
+    out = tmp_path / "cdk.out"
+    synthesized(merged(BASE, {"capacity": {"grow_to": 2, "max": 3}}), out)
+    cloud_assembly.deploy(live.aws, out, "llm-group")
+    scaling, alarms = live.aws.client("autoscaling"), live.aws.client("cloudwatch")
+    policies = {each["PolicyARN"]: each for each in scaling.describe_policies()["ScalingPolicies"]}
+    moved_by = {each["AlarmName"]: each for each in alarms.describe_alarms(AlarmNamePrefix="llm-")["MetricAlarms"]}
+
+    def act(alarm: str) -> int:
+        """What the alarm's action makes of the group."""
+        (action,) = moved_by[alarm]["AlarmActions"]
+        group, name = live.group()["AutoScalingGroupName"], policies[action]["PolicyName"]
+        scaling.execute_policy(AutoScalingGroupName=group, PolicyName=name)
+        return int(live.group()["DesiredCapacity"])
+
+    assert act("llm-grow") == 2
+    assert len(live.group()["Instances"]) == 2
+    path = out / "llm-group.template.json"
+    path.write_text(path.read_text().replace('"MaxSize": "3"', '"MaxSize": "4"'))
+    cloud_assembly.deploy(live.aws, out, "llm-group")
+    group = live.group()
+    assert (group["MaxSize"], group["DesiredCapacity"]) == (4, 2)
+    assert (act("llm-shrink"), act("llm-shrink")) == (1, 1)
+
+    synthesized(BASE, tmp_path / "without")
+    cloud_assembly.deploy(live.aws, tmp_path / "without", "llm-group")
+    assert scaling.describe_policies()["ScalingPolicies"] == []
 
 
 # --- what follows ----------------------------------------------------------------------------------------------

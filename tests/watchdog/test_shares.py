@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from fleet.core import names
-from lambdas.watchdog import failover, shares
+from lambdas.watchdog import failover, rearm, shares
 from lambdas.watchdog.cloud import Alarm, Refresh
 from lambdas.watchdog.state import Evidence, Kind, Mode, State
+from lambdas.watchdog.world import World
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
 from tests.watchdog.test_failures import refuse
 
@@ -108,6 +109,39 @@ def test_past_the_skip_cap_young_boxes_count_for_nothing() -> None:
     cloud.live_alarm = Alarm("ALARM", ago(1800))
     cloud.put_box("i-0e1", age=60, lifecycle="Pending:Wait")
     assert wake(cloud, "scan")["lever"] == 50
+
+
+def grown(cloud: StillCloud, desired: int) -> StillCloud:
+    """The same fleet, of which the lanes' wait has made more."""
+    cloud.live_group = replace(cloud.live_group, desired=desired)
+    return cloud
+
+
+@pytest.mark.parametrize(("size", "desired"), [(1, 2), (2, 3), (4, 8)])
+def test_boxes_above_what_should_serve_are_missed_by_nobody(size: int, desired: int) -> None:
+    cloud = grown(fleet_of(size, spot=size), desired)
+    cloud.live_alarm = Alarm("OK", ago(40000))
+    assert wake(cloud, "scan")["action"] == "nothing"
+    assert not cloud.mails
+    cloud.live_alarm = Alarm("ALARM", ago(2))
+    assert wake(cloud, "alarm-lit")["action"] == "skipped"
+    assert (cloud.lever, cloud.live_group.desired) == ("0", desired)
+
+
+def test_a_return_of_a_grown_fleet_expects_on_demand_what_its_lever_buys_of_all() -> None:
+    cloud = grown(fleet_of(4, spot=5, on_demand=2, part=25), 7)  # AWS rounds 25 % of seven up
+    cloud.live_alarm = Alarm("OK", ago(9000))
+    cloud.set_state(replace(cloud.parsed, rearm_from=ago(600), since=ago(600)))
+    wake(cloud, "scan")
+    assert "start_refresh" not in cloud.calls  # no roll of what is as it should be
+    assert (cloud.lever, cloud.parsed.rearm_from) == ("0", NOW)
+
+
+def test_a_roll_of_a_grown_fleet_has_the_time_of_all_its_boxes() -> None:
+    state = State(Mode.FAILOVER, rearm_from=ago(4000), refresh_id="r")
+    world = World(group=replace(fleet_of(1, spot=1).live_group, desired=2))
+    assert rearm.expired(world, state, SETTINGS, NOW) == ""
+    assert rearm.expired(replace(world, group=None), state, SETTINGS, NOW)
 
 
 def test_failover_is_skipped_once_all_answer() -> None:

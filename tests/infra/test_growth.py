@@ -1,0 +1,94 @@
+"""Growth by the lanes' wait: which alarm moves the group when, and that the two do not work against each other."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+
+from fleet.config import validation
+from fleet.config.settings import Capacity
+from fleet.core import names
+from stacks import growth
+from stacks.base_stack import BaseStack
+from tests.infra.checks.shared import without
+from tests.infra.templates import properties, read, resources
+from tests.synth import CDK_JSON
+
+SERVICE_SECONDS = 9.4  # the fleet's median request
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A stack of a group and its growth, and nothing else."""
+    out = tmp_path_factory.mktemp("growth")
+    app = cdk.App(outdir=str(out))
+    settings = validation.check(json.loads(CDK_JSON.read_text())["context"]["fleet"])
+    grown = dataclasses.replace(settings, capacity=Capacity(min=2, max=6, grow_to=4))
+    stack = BaseStack(app, "group", grown)
+    cfn = growth.autoscaling.CfnAutoScalingGroup
+    group = cfn(stack, "Group", min_size="2", max_size="6", metrics_collection=[growth.GROUP_METRICS])
+    growth.Growth(stack, grown, group)
+    app.synth()
+    return read(Path(out))["group"]
+
+
+def alarm(room: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = [
+        each["Properties"]
+        for each in resources(room, "AWS::CloudWatch::Alarm")
+        if each["Properties"]["AlarmName"].endswith(name)
+    ]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "expression", "compared", "minutes"),
+    [
+        ("grow", "IF(desired < 4, wait, 0)", ("GreaterThanOrEqualToThreshold", 15), (60, 5, 3)),
+        ("shrink", "IF(desired > 2, wait, 15)", ("LessThanOrEqualToThreshold", 2), (900, 1, 1)),
+    ],
+)
+def test_an_alarm_reads_the_mean_wait_of_the_boxes_and_the_size_that_is_wanted(
+    room: dict[str, Any], name: str, expression: str, compared: tuple[str, int], minutes: tuple[int, int, int]
+) -> None:
+    found = alarm(room, name)
+    told, *metrics = found["Metrics"]
+    assert told["Expression"] == expression
+    assert (found["ComparisonOperator"], found["Threshold"]) == compared
+    period, periods, lit = minutes
+    assert (found["EvaluationPeriods"], found["DatapointsToAlarm"]) == (periods, lit)
+    assert {each["Id"]: each["MetricStat"]["Metric"]["MetricName"] for each in metrics} == {
+        "desired": "GroupDesiredCapacity",
+        "wait": names.METRIC_LANE_EXPECTED_WAIT_SECONDS,
+    }
+    assert all((each["MetricStat"]["Stat"], each["MetricStat"]["Period"]) == ("Average", period) for each in metrics)
+    assert found["TreatMissingData"] == "notBreaching"  # where no lane tells, nobody grows and nobody shrinks
+    (collected,) = properties(room, "AWS::AutoScaling::AutoScalingGroup")["MetricsCollection"]
+    assert (collected["Granularity"], collected["Metrics"]) == ("1Minute", ["GroupDesiredCapacity"])
+
+
+def test_each_alarm_moves_one_box_and_mails_nobody(room: dict[str, Any]) -> None:
+    moves = {
+        name: room["Resources"][action.strip("<>")]["Properties"]
+        for name in ("grow", "shrink")
+        for action in alarm(room, name)["AlarmActions"]
+    }
+    step = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}
+    assert {name: without(each, "AutoScalingGroupName", "AdjustmentType") for name, each in moves.items()} == {
+        "grow": {"PolicyType": "StepScaling", "StepAdjustments": [step]},
+        "shrink": {"PolicyType": "SimpleScaling", "ScalingAdjustment": -1, "Cooldown": "900"},
+    }
+    assert {each["AdjustmentType"] for each in moves.values()} == {"ChangeInCapacity"}
+
+
+@pytest.mark.parametrize("boxes", range(2, 21))
+def test_a_group_that_lost_a_box_to_the_shrink_alarm_does_not_want_it_back(boxes: int) -> None:
+    def wait(busy: float) -> float:
+        """Pollaczek and Khinchine: the mean wait before one server whose requests are about alike."""
+        return busy * SERVICE_SECONDS / (2 * (1 - busy))
+
+    busy = next(share / 1000 for share in range(1, 1000) if wait(share / 1000) >= growth.SHRINK_WAIT_SECONDS)
+    assert wait(busy * boxes / (boxes - 1)) < growth.GROW_WAIT_SECONDS / 2
