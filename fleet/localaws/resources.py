@@ -143,8 +143,9 @@ def _remove_document(region: str, name: str, properties: Properties) -> None:
 def _put_scaling_policy(region: str, name: str, properties: Properties) -> str:
     scaling, name = client("autoscaling", region), name.rpartition("/")[2]  # an update names it by its ARN
     cooldown = {"Cooldown": int(properties["Cooldown"])} if "Cooldown" in properties else {}
-    arn: str = scaling.put_scaling_policy(**{**properties, **cooldown, "PolicyName": name})["PolicyARN"]
-    return arn
+    scaling.put_scaling_policy(**{**properties, **cooldown, "PolicyName": name})
+    (made,) = scaling.describe_policies(PolicyNames=[name])["ScalingPolicies"]
+    return str(made["PolicyARN"])
 
 
 def _remove_scaling_policy(region: str, name: str, properties: Properties) -> None:
