@@ -205,7 +205,7 @@ def test_leaving_ends_what_is_not_streamed_though_it_has_tokens_and_lets_a_strea
 
 
 def test_a_prompt_far_longer_than_any_that_was_read_is_handed_back_where_the_time_may_not_do() -> None:
-    line = a_line()
+    line = a_line(lengths=(10,) * 40)
     long = entry("long", prompt_tokens=1020, deadline=600)
     line.arrive(long, 0)
     line.take(0)

@@ -81,15 +81,23 @@ async def test_cloudwatch_is_told_of_the_line_and_of_what_was_counted_since() ->
         assert (values[names.METRIC_LANE_REFUSALS], values[names.METRIC_LANE_WASTED_TOKENS]) == (1, 7)
 
 
+STILL = {**lane_metrics.FRESH, "line": [], "expected_wait_seconds": 0.0, "draining": False}
+
+
+def test_who_comes_to_a_box_that_leaves_waits_for_nothing_that_is_told() -> None:
+    told = [each["MetricName"] for each in lane_metrics.data(BOX, {**STILL, "draining": True}, None)]
+    assert told == [names.METRIC_LANE_DEPTH]
+
+
 def test_a_refusal_is_told_by_its_reason() -> None:
-    line = {**lane_metrics.FRESH, "line": [], "expected_wait_seconds": 0.0, "refusals": {"draining": 3, "deadline": 0}}
+    line = {**STILL, "refusals": {"draining": 3, "deadline": 0}}
     (refusal,) = (each for each in lane_metrics.data(BOX, line, None) if each["Value"])
     assert (refusal["Value"], refusal["Unit"]) == (3, "Count")
     assert {each["Name"]: each["Value"] for each in refusal["Dimensions"]} == {"Fleet": "llm", "Reason": "draining"}
 
 
 def test_the_line_is_told_every_minute_and_more_often_while_the_box_leaves(capsys: Any) -> None:
-    line = {**lane_metrics.FRESH, "line": [], "expected_wait_seconds": 0.0}
+    line = STILL
     sent: list[Any] = []
     teller = lane_metrics.Teller(BOX, sent.append)
 
