@@ -53,13 +53,29 @@ def drilled(name: str, region: str, policy: str, seed: int, days: float) -> dict
     capacity = replace(shipped.capacity, min=size, max=2 * size, on_demand_base=base)
     settings = without_valve(replace(shipped, capacity=capacity))
     brisk = {"brisk": True} if here else {}  # the same figures
-    measure = job_of(scene(region=region, days=days), policy, seed, settings, **brisk).run().measure
+    lived = job_of(scene(region=region, days=days), policy, seed, settings, keeps_log=True, **brisk).run()
+    measure = lived.measure
     return {
         "minutes": measure.degraded_minutes,
         "usd": measure.cost_usd,
         "failovers": measure.counts["action failover"],
-        "dark": getattr(measure, "dark_seconds", float("nan")) / 60,
+        "dark": dark_minutes(lived.log),
     }
+
+
+def dark_minutes(log: Sequence[Any]) -> float:
+    """Minutes without any box; the commit before does not measure them."""
+    serving: set[str] = set()
+    seconds, at = 0.0, log[0].at
+    for event in log:
+        if not serving:
+            seconds += (event.at - at).total_seconds()
+        at = event.at
+        if event.kind == "box.serving":
+            serving.add(event.fields["box"])
+        elif event.kind == "box.unserving":
+            serving.discard(event.fields["box"])
+    return seconds / 60
 
 
 @contextmanager
