@@ -66,12 +66,14 @@ class Monitoring:
         self._topic = watchdog.topic
 
         # The watchdog answers after alarm_minutes and at the latest when the skip cap ends: after both, nobody did.
+        # A share that is missing for so long is news like the one box of a fleet of one (docs/watchdog.md).
         patience_minutes = settings.watchdog.alarm_minutes + settings.watchdog.skip_cap_seconds // 60
         self._alarm(
             "nothing-serves",
-            "Nothing serves although the watchdog had its time: no spot, no on-demand, or no watchdog",
+            f"Fewer boxes than {settings.capacity.min} serve although the watchdog had its time: "
+            "no spot, no on-demand, or no watchdog",
             healthy,
-            threshold=1,
+            threshold=settings.capacity.min,
             operator=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
             minutes=patience_minutes,
             missing=cloudwatch.TreatMissingData.BREACHING,

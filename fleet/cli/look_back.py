@@ -157,7 +157,7 @@ def _play(
             fleet = stack.enter_context(standing(folder, operator.settings_path))
             aws = Aws(settings.region, environment=fleet.aws.environment())
             stage = EmbeddedStage(fleet, aws, stack.enter_context(front_door(aws, settings.fleet_name)))
-        steps, load = day_scenario.STEPS, Load(stage.endpoint, settings.model.name)
+        steps, load = day_scenario.steps(settings), Load(stage.endpoint, settings.model.name)
         if number:
             steps, chosen = fault_injection.steps(settings, number, time.sleep), fault_injection.SCENARIOS[number]
             load = dataclasses.replace(load, threads=chosen.threads, prompts=chosen.prompts)

@@ -20,16 +20,16 @@ def write(day: Day, receipts: Sequence[StepReceipt], began: datetime, out: Path)
     )
     settings = day.stage.settings
     log = live_history.events(live_history.read(settings, day.stage.aws, began, datetime.now(UTC)), settings)
-    log = sorted([*log, *_darkness(log, day.dark_from)], key=lambda event: event.at)
+    log = sorted([*log, *_darkness(log, day.dark)], key=lambda event: event.at)
     with (out / "events.jsonl").open("w", encoding="utf-8") as file:
         events.write(log, file)
     return html_report.render(log, out, title=f"Game day of {settings.fleet_name}, {began:%Y-%m-%d}")
 
 
-def _darkness(log: Sequence[Event], dark_from: Sequence[datetime]) -> Iterator[Event]:
+def _darkness(log: Sequence[Event], dark: Sequence[tuple[datetime, tuple[str, ...]]]) -> Iterator[Event]:
     """What no source of AWS tells: from these moments on the boxes that served were out of the balancer's sight."""
-    for moment in dark_from:
+    for moment, boxes in dark:
         served = {event.fields["box"] for event in log if event.kind == "box.serving" and event.at <= moment}
         gone = {event.fields["box"] for event in log if event.kind == "box.ended" and event.at <= moment}
-        for box in sorted(served - gone):
+        for box in sorted((served - gone) & set(boxes)):
             yield Event(moment, "box.unserving", {"box": box, "why": "taken out of service by the game day"})

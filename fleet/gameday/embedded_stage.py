@@ -43,6 +43,7 @@ class EmbeddedStage:
         moved = replace(
             state,
             failovers=tuple(at - past for at in state.failovers),
+            parts=tuple((at - past, share) for at, share in state.parts),
             **{
                 key: value - past
                 for key in ("since", "cooldown_from", "scored_at", "rearm_from", "launched_at")
@@ -53,9 +54,10 @@ class EmbeddedStage:
         self._deployed.age_group(86400)
         self._deployed.age_boxes(seconds)
 
-    def go_dark(self) -> None:
-        """Every target is unhealthy."""
-        self._deployed.set_health("unhealthy")
+    def go_dark(self, boxes: tuple[str, ...]) -> None:
+        """Their targets are unhealthy."""
+        for box in boxes:
+            self._deployed.aws.control("health", instance_id=box, state="unhealthy")
 
     def lights_on(self) -> None:
         """New boxes are healthy as soon as they are in service."""
@@ -68,14 +70,14 @@ class EmbeddedStage:
         """OK again."""
         self._deployed.set_alarm("OK")
 
-    def finish_roll(self, old: tuple[str, ...]) -> None:
-        """The successor first, then the end of the old box."""
+    def finish_roll(self, old: tuple[str, ...], left: int = 0) -> None:
+        """Box by box the successor first, then the end of the old one; on-demand first, so that a base comes back."""
         scaling = self._deployed.aws.client("autoscaling")
         desired = int(self._deployed.group()["DesiredCapacity"])
-        still = [box for box in old if box in {b["InstanceId"] for b in self._deployed.group()["Instances"]}]
-        if still:
-            scaling.set_desired_capacity(AutoScalingGroupName=self._group, DesiredCapacity=desired + len(still))
-        for box in still:
+        members = sorted(self._deployed.boxes(), key=lambda box: box.get("InstanceLifecycle") == "spot")
+        still = [box["InstanceId"] for box in members if box["InstanceId"] in old]
+        for box in still[: len(still) - left]:
+            scaling.set_desired_capacity(AutoScalingGroupName=self._group, DesiredCapacity=desired + 1)
             scaling.terminate_instance_in_auto_scaling_group(InstanceId=box, ShouldDecrementDesiredCapacity=True)
         refreshes = scaling.describe_instance_refreshes(AutoScalingGroupName=self._group)["InstanceRefreshes"]
         if refreshes and refreshes[0]["Status"] == "InProgress":

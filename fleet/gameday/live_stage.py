@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from fleet.account.access import Aws
 from fleet.config.settings import Settings
@@ -42,10 +43,10 @@ class LiveStage:
             self._sleep(min(left, TICK_SECONDS))
             left -= TICK_SECONDS
 
-    def go_dark(self) -> None:
-        """Deregister every target: boxes run on, the balancer routes to none, and the group takes none for sick."""
+    def go_dark(self, boxes: tuple[str, ...]) -> None:
+        """Deregister their targets: boxes run on, the balancer routes to none, and the group takes none for sick."""
         self._judge("SuspendProcesses")
-        self._removed = list(self._health())
+        self._removed = [box for box in self._health() if box in boxes]
         self._move("DeregisterTargets")
         until("no target is healthy", self._dark, seconds=600, every=POLL_SECONDS, sleep=self._sleep)
 
@@ -67,10 +68,11 @@ class LiveStage:
         """OK, until CloudWatch evaluates again."""
         self._set_alarm("OK")
 
-    def finish_roll(self, old: tuple[str, ...]) -> None:
-        """Wait until none of `old` is left and the group's successors serve."""
+    def finish_roll(self, old: tuple[str, ...], left: int = 0) -> None:
+        """Wait until no more than `left` of `old` are there and every box that should serve does."""
         limit = self.settings.watchdog.rearm_timeout_seconds
-        until("the successors serve", lambda: self._rolled(old), seconds=limit, every=POLL_SECONDS, sleep=self._sleep)
+        rolled = partial(self._rolled, old, left)
+        until("the successors serve", rolled, seconds=limit, every=POLL_SECONDS, sleep=self._sleep)
 
     def settled(self) -> None:
         """EventBridge delivers within seconds, the function decides within seconds."""
@@ -88,9 +90,10 @@ class LiveStage:
         return fleet_view.target_health(self.aws, self._fleet)
 
     def _dark(self) -> bool:
-        return "healthy" not in self._health().values()
+        health = self._health()
+        return all(health.get(box) != "healthy" for box in self._removed)
 
-    def _rolled(self, old: tuple[str, ...]) -> bool:
+    def _rolled(self, old: tuple[str, ...], left: int) -> bool:
         members = dict(self._members())
         health = self._health()
         fresh = [
@@ -98,7 +101,8 @@ class LiveStage:
             for box, state in members.items()
             if box not in old and state == "InService" and health.get(box) == "healthy"
         ]
-        return not set(old) & members.keys() and len(fresh) >= self.settings.capacity.min
+        stay = len(set(old) & members.keys())
+        return stay <= left and stay + len(fresh) >= self.settings.capacity.min
 
     # --- writes ------------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from fleet.gameday.stage import Stage, StageError
 from fleet.ops import commands, fleet_view, preflight
 from fleet.ops.checks import Ground, Level
 from fleet.ops.fleet_view import View
+from lambdas.watchdog import shares
 from lambdas.watchdog.state import Mode
 
 WHO = "fleetctl game-day"
@@ -39,7 +40,7 @@ class Day:
     stage: Stage
     load: Load | None = None
     last: dict[str, Any] = field(default_factory=dict)  # the last decision record
-    dark_from: list[datetime] = field(default_factory=list)  # when every target was taken out of service
+    dark: list[tuple[datetime, tuple[str, ...]]] = field(default_factory=list)  # whose targets were taken out, and when
 
     @property
     def fleet(self) -> str:
@@ -62,6 +63,11 @@ class Day:
     def boxes(self) -> tuple[str, ...]:
         """The group's boxes now."""
         return tuple(box.id for box in self.look().world.alive)
+
+    def on_demand_asked(self) -> int:
+        """How many boxes the group's lever, as it stands, has on-demand; the base is among them."""
+        settings = self.stage.settings
+        return shares.base(settings) + shares.bought(self.look().world.percentage or 0, settings)
 
     def newest_decision(self) -> dict[str, Any]:
         """What the watchdog last decided, whoever woke it."""
@@ -100,7 +106,7 @@ def ready(day: Day) -> tuple[bool, str]:
     lines = preflight.run(preflight.CHECKS, Ground(day.stage.settings, day.stage.aws))
     bad = [f"{line.check}: {line.finding.found}" for line in lines if line.finding.level is Level.FAIL]
     serving = day.look().world.healthy
-    return not bad and bool(serving), "; ".join(bad) or f"{len(lines)} checks, {len(serving)} box serves"
+    return not bad and bool(serving), "; ".join(bad) or f"{len(lines)} checks, serving: {len(serving)}"
 
 
 def pinned(day: Day) -> tuple[bool, str]:
@@ -110,7 +116,7 @@ def pinned(day: Day) -> tuple[bool, str]:
 
 
 def armed_through_the_gate(day: Day) -> tuple[bool, str]:
-    """Arming never flips by itself; two good scores half an hour apart do, and then the roll is launch-first."""
+    """Arming never flips by itself; two good scores half an hour apart do, and then the return is launch-first."""
     day.press("arm", "the day begins")
     if day.look().world.percentage != 100:
         return False, "arm moved the lever by itself"
@@ -118,15 +124,17 @@ def armed_through_the_gate(day: Day) -> tuple[bool, str]:
 
 
 def _rearmed(day: Day) -> tuple[bool, str]:
-    limits, old = day.stage.settings.watchdog, day.boxes()
+    limits = day.stage.settings.watchdog
+    old = tuple(box.id for box in day.look().world.alive_by_purchase[1])
     for turn in range(limits.rearm_streak):
         if turn:
             day.stage.let_pass(limits.scan_seconds, "the next scan of the streak")
         record = day.press("scan", f"score {turn + 1} of {limits.rearm_streak}")
     if record["action"] != "re-arm":
         return False, f"the gate did not open: {record['reason']}"
-    day.stage.finish_roll(old)
-    record = day.press("scan", "the successor serves")
+    while record["action"] == "re-arm":  # of several: again for each box
+        day.stage.finish_roll(old, day.on_demand_asked())
+        record = day.press("scan", "the successor serves")
     kept = day.mode() == Mode.ARMED
     return kept, f"{record['action']}: {record['reason']}; rolled by {day.stage.rolled_by}"
 
@@ -149,7 +157,7 @@ def rolled_under_load(day: Day) -> tuple[bool, str]:
     met = day.load.summary(began, time.monotonic()) if day.load else None
     fresh = not set(old) & set(day.boxes())
     counted = f"{met.requests} requests, {met.failed} failed" if met and met.requests else "no requests were made"
-    seen = f"{len(old)} box replaced by {day.stage.rolled_by}, {counted}"
+    seen = f"replaced by {day.stage.rolled_by}: {len(old)}; {counted}"
     return fresh and (met is None or (met.requests > 0 and met.failed == 0)), seen
 
 
@@ -163,30 +171,40 @@ def declined_while_it_answers(day: Day) -> tuple[bool, str]:
 
 
 def failed_over(day: Day) -> tuple[bool, str]:
-    """Dark, and the alarm lit: the flip, one mail."""
+    """All dark, and the alarm lit: the flip, one mail."""
+    return _dark(day, day.boxes(), shares.WHOLE)
+
+
+def failed_over_by_a_share(day: Day) -> tuple[bool, str]:
+    """Half of what the lever divides is dark: that much is bought."""
+    settings = day.stage.settings
+    half = shares.above_base(settings) // 2
+    spot = tuple(box.id for box in day.look().world.alive_by_purchase[0])
+    return _dark(day, spot[:half], shares.lever(half, settings))
+
+
+def _dark(day: Day, boxes: tuple[str, ...], lever: int) -> tuple[bool, str]:
     day.stage.let_pass(day.stage.settings.watchdog.grace_seconds, "no box is young")
-    day.dark_from.append(datetime.now(UTC))
-    day.stage.go_dark()
+    day.dark.append((datetime.now(UTC), boxes))
+    day.stage.go_dark(boxes)
     day.stage.light_alarm()
     record = day.newest_decision()
     world = day.look().world
-    return record.get("action") == "failover" and world.agrees(100), f"{record.get('reason')}; group {world.percentage}"
+    seen = f"{record.get('reason')}; group {world.percentage}"
+    return record.get("action") == "failover" and world.agrees(lever), seen
 
 
 def replaced_after_a_real_end(day: Day) -> tuple[bool, str]:
-    """The old box really ends; an on-demand box takes over and serves."""
-    old = day.boxes()
+    """What is dark really ends; on-demand boxes take over and serve."""
+    _, old = day.dark[-1]
     day.stage.aws.call("ec2", "TerminateInstances", InstanceIds=list(old))
     day.stage.lights_on()
     day.stage.finish_roll(old)
     day.stage.calm_alarm()
     world = day.look().world
-    kinds = {
-        "spot" if world.instances[box.id].spot else "on-demand" for box in world.alive if box.id in world.instances
-    }
-    return kinds == {"on-demand"} and bool(
-        world.healthy
-    ), f"{len(world.healthy)} box serves, {', '.join(kinds) or 'none'}"
+    bought, should = len(world.alive_by_purchase[1]), day.stage.settings.capacity.min
+    held = bought == day.on_demand_asked() and len(world.healthy) >= should
+    return held, f"serving: {len(world.healthy)} of {should}; on-demand: {bought}"
 
 
 def refused_inside_the_cooldown(day: Day) -> tuple[bool, str]:
@@ -204,9 +222,9 @@ def rearmed_after_the_cooldown(day: Day) -> tuple[bool, str]:
 
 def gave_up(day: Day) -> tuple[bool, str]:
     """The valve: enough failovers in its window, and a scan pins."""
-    failovers = day.look().state
-    if failovers and len(failovers.failovers) < day.stage.settings.watchdog.valve_failovers:
-        return False, f"{len(failovers.failovers)} failovers so far: the valve needs more"
+    settings, state = day.stage.settings, day.look().state
+    if state and (bought := state.fleets_bought(settings, datetime.now(UTC))) < settings.watchdog.valve_failovers:
+        return False, f"{bought:g} failovers so far: the valve needs more"
     record = day.press("scan", "the valve")
     return day.mode() == Mode.PINNED, f"{record['action']}: {record['reason']}"
 
@@ -229,7 +247,19 @@ STEPS: tuple[tuple[str, str, Step], ...] = (
     ("real terminate again", "the successor is on-demand and serves", replaced_after_a_real_end),
     ("valve", "gives up: pinned until a human arms", gave_up),
 )
+OF_A_SHARE: tuple[tuple[str, str, Step], ...] = (
+    ("a share in the dark", "failover: the lever at that share, in parameter and group", failed_over_by_a_share),
+    ("real terminate of the share", "its successors are on-demand and serve", replaced_after_a_real_end),
+    ("the share goes back", "after the cooldown, through the same gate, box by box", rearmed_after_the_cooldown),
+)
+BEFORE_THE_DARK = 5
 FAILOVERS = sum(step is failed_over for _, _, step in STEPS)
+
+
+def steps(settings: Settings) -> tuple[tuple[str, str, Step], ...]:
+    """Of this fleet's day: where the lever divides several boxes, a share of them is lost before all are."""
+    of_a_share = OF_A_SHARE if shares.above_base(settings) > 1 else ()
+    return (*STEPS[:BEFORE_THE_DARK], *of_a_share, *STEPS[BEFORE_THE_DARK:])
 
 
 def unplayable(settings: Settings) -> list[str]:
@@ -239,4 +269,6 @@ def unplayable(settings: Settings) -> list[str]:
         wrong.append(f'policy is "{settings.policy}"; allowed: "alarm"')
     if settings.watchdog.valve_failovers != FAILOVERS:
         wrong.append(f"watchdog.valve_failovers is {settings.watchdog.valve_failovers}; allowed: {FAILOVERS}")
+    if (base := settings.capacity.on_demand_base) == settings.capacity.min:
+        wrong.append(f"capacity.on_demand_base is {base}; allowed: less than capacity.min, so that a box is on spot")
     return wrong

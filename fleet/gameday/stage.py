@@ -22,8 +22,8 @@ class Stage(Protocol):
     def let_pass(self, seconds: float, why: str) -> None:
         """The watchdog's next decision sees the world this much later."""
 
-    def go_dark(self) -> None:
-        """No target of the fleet is healthy, though boxes run."""
+    def go_dark(self, boxes: tuple[str, ...]) -> None:
+        """The targets of these boxes are not healthy, though the boxes run."""
 
     def lights_on(self) -> None:
         """Targets are what they are again."""
@@ -34,8 +34,8 @@ class Stage(Protocol):
     def calm_alarm(self) -> None:
         """The alarm is OK."""
 
-    def finish_roll(self, old: tuple[str, ...]) -> None:
-        """Return once the refresh under way has replaced `old`, launch-first; raises StageError where it did not."""
+    def finish_roll(self, old: tuple[str, ...], left: int = 0) -> None:
+        """Return once all but `left` of `old` are replaced, launch-first; raises StageError where they are not."""
 
     def settled(self) -> None:
         """Return once nothing that was set off is still running."""

@@ -17,6 +17,7 @@ from fleet.localaws import EmbeddedError, assembly
 from fleet.localaws.deployed import Deployed, fill_store
 
 ROOT = Path(__file__).parents[2]
+ROOM_VCPUS = 1000  # of either kind: whether the operator's own account has room is its preflight's question
 
 
 @contextmanager
@@ -43,6 +44,8 @@ def standing(folder: Path, settings_path: Path = ROOT / "cdk.json") -> Iterator[
     with localaws.server(folder / "aws", settings.region) as aws:
         fleet = Deployed(aws, settings)
         assembly.bootstrap(aws)
+        for code in (names.QUOTA_SPOT, names.QUOTA_ON_DEMAND):
+            aws.control("quota", code=code, vcpus=ROOM_VCPUS)
         for stack in assembly.stacks(out):
             if stack == names.stack(settings.fleet_name, "group"):
                 fill_store(fleet)

@@ -236,13 +236,13 @@ def test_time_is_waited_for_on_a_live_account(stage: LiveStage) -> None:
 def test_darkness_is_targets_deregistered_and_they_come_back_where_the_box_still_runs(
     stage: LiveStage, cloud: Cloud
 ) -> None:
-    stage.go_dark()
+    stage.go_dark(("i-old",))
     assert cloud.health == {"i-old": "draining"}
     assert cloud.suspended == {"HealthCheck", "ReplaceUnhealthy"}
     stage.lights_on()
     assert cloud.health == {"i-old": "healthy"}
     assert cloud.suspended == set()
-    stage.go_dark()
+    stage.go_dark(("i-old",))
     cloud.members = {"i-new": "InService"}
     stage.lights_on()
     assert cloud.health["i-old"] == "draining"  # it ended meanwhile: nothing to register

@@ -40,7 +40,7 @@ def nothing_serves_alarm_waits_until_the_watchdog_had_its_time(t: Templates, s: 
     assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/NetworkELB", "HealthyHostCount")
     assert healthy_hosts(alarm)
     assert (alarm["Statistic"], alarm["Period"], alarm["TreatMissingData"]) == ("Maximum", 60, "breaching")
-    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", s.capacity.min)
     assert alarm["EvaluationPeriods"] == s.watchdog.alarm_minutes + s.watchdog.skip_cap_seconds // 60
 
 
