@@ -24,6 +24,8 @@ QUIET, INK, REFUSES = "#DDDDDD", "#222222", "#BBBBBB"
 ALARM = {"OK": GOOD, "ALARM": BAD, "INSUFFICIENT_DATA": QUIET}
 MODE = {"spot-armed": SPOT, "on-demand-failover": ON_DEMAND, "on-demand-pinned": "#CC79A7"}
 LANE = 0.72  # height of a lane's bars
+ROWS_OF_BOXES = 24  # so many rows are as high as the others; more of them share that height
+LEAST_ROW = 0.2  # of a row's height
 DAY_SECONDS = 86400.0
 LABELS_AT_MOST = 12
 CLOSE_SECONDS = 2 * 3600  # a picture of less has room for explanations
@@ -62,7 +64,7 @@ def save(story: Spans, path: Path, *, title: str, start: float | None = None, en
 
 def _draw(story: Spans, title: str, start: float, end: float) -> Figure:
     lanes = _Lanes(story, start, end)
-    height = 1.2 + 0.34 * lanes.count
+    height = 1.2 + 0.34 * lanes.rows_high
     figure = Figure(figsize=(12, height), layout="constrained")
     axes = figure.add_subplot()
     lanes.draw(axes)
@@ -105,41 +107,43 @@ class _Lanes:
         mails = [mark for mark in shown if mark.kind == "mail"]
         self._notes = [("watchdog", *self._staggered(acts)), ("mail", *self._staggered(mails))]
         self._silent = bool(story.decisions) and not mails
-        self.count = 1 + len(self._rows) + bool(self._refused) + len(self._strips)
-        self.count += self._silent + sum(len(rows) for _, rows, _ in self._notes)
+        self._thin = max(min(1.0, ROWS_OF_BOXES / max(len(self._rows), 1)), LEAST_ROW)
+        self.rows_high = 1 + len(self._rows) * self._thin + bool(self._refused) + len(self._strips)
+        self.rows_high += self._silent + sum(len(rows) for _, rows, _ in self._notes)
 
     def draw(self, axes: Axes) -> None:
-        labels = ["callers"]
+        labels = {0.0: "callers"}
         self._serving(axes, 0)
+        y, above = 1.0 - (1 - self._thin) / 2, ""
         for pool, purchase, lives in self._rows:
-            y = len(labels)
-            labels.append(f"{pool} {purchase}" if pool else "")
-            self._market(axes, y, pool or self._pool_above(y), purchase)
+            above = pool or above
+            labels[y] = f"{pool} {purchase}" if pool else ""
+            self._market(axes, y, above, purchase)
             for life in lives:
                 self._life(axes, y, life)
+            y += self._thin
+        y += (1 - self._thin) / 2
         if self._refused:
-            dates, y = [_date(mark.at) for mark in self._refused], len(labels)
+            dates = [_date(mark.at) for mark in self._refused]
             axes.plot(dates, [y] * len(dates), linestyle="", marker="x", color=BAD, markersize=5)
-            labels.append("launch refused")
+            labels[y], y = "launch refused", y + 1
         for name in self._strips:
-            self._strip(axes, len(labels), name)
-            labels.append(name)
+            self._strip(axes, y, name)
+            labels[y], y = name, y + 1
         for heading, rows, left_out in self._notes:
             for number, marks in enumerate(rows):
                 for mark in marks:
-                    self._note(axes, len(labels), mark)
-                labels.append("" if number else f"{heading} (+{left_out} more)" if left_out else heading)
+                    self._note(axes, y, mark)
+                labels[y] = "" if number else f"{heading} (+{left_out} more)" if left_out else heading
+                y += 1
         if self._silent:
-            axes.text(0.01, len(labels), "none", transform=axes.get_yaxis_transform(), va="center", fontsize=8)
-            labels.append("mail")
-        axes.set_yticks(range(len(labels)), labels)
+            axes.text(0.01, y, "none", transform=axes.get_yaxis_transform(), va="center", fontsize=8)
+            labels[y], y = "mail", y + 1
+        axes.set_yticks(list(labels), list(labels.values()))
         axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(labels) - 0.45, -0.75)
+        axes.set_ylim(y - 0.45, -0.75)
         axes.set_xlim(_date(self._start), _date(self._end))
         self._time_axis(axes)
-
-    def _pool_above(self, y: int) -> str:
-        return next(pool for pool, _, _ in reversed(self._rows[:y]) if pool)
 
     def _time_axis(self, axes: Axes) -> None:
         locator = mdates.AutoDateLocator(minticks=5, maxticks=14, tz=UTC)  # type: ignore[no-untyped-call]
@@ -151,7 +155,7 @@ class _Lanes:
         axes.grid(axis="x", color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
 
-    def _bars(self, axes: Axes, y: int, spans: Sequence[Span], height: float = LANE, **style: Any) -> None:
+    def _bars(self, axes: Axes, y: float, spans: Sequence[Span], height: float = LANE, **style: Any) -> None:
         shown = [(max(s.start, self._start), min(s.end, self._end)) for s in spans]
         ranges = [(_date(start), (end - start) / DAY_SECONDS) for start, end in shown if end > start]
         if ranges:
@@ -164,7 +168,7 @@ class _Lanes:
             middle = _date((start + end) / 2)
             axes.text(middle, y, text, ha="center", va="center", color=color, fontsize=8, clip_on=True)
 
-    def _serving(self, axes: Axes, y: int) -> None:
+    def _serving(self, axes: Axes, y: float) -> None:
         desired = self._story.desired
         spans = self._story.strips.get("serving", [])
         for color, kept in (
@@ -185,26 +189,27 @@ class _Lanes:
         if not windows:
             self._text(axes, y, Span(self._start, self._end, ""), "served throughout")
 
-    def _market(self, axes: Axes, y: int, pool: str, purchase: str) -> None:
+    def _market(self, axes: Axes, y: float, pool: str, purchase: str) -> None:
         refuses = self._story.refusals(pool, purchase)
         style = {"facecolor": "#F3F3F3", "edgecolor": REFUSES, "hatch": "xx", "linewidth": 0}
-        self._bars(axes, y, refuses, height=0.98, zorder=0.5, **style)
+        self._bars(axes, y, refuses, height=0.98 * self._thin, zorder=0.5, **style)
 
-    def _life(self, axes: Axes, y: int, life: Life) -> None:
+    def _life(self, axes: Axes, y: float, life: Life) -> None:
         color = SPOT if life.purchase == "spot" else ON_DEMAND
         ended = self._end if life.ended is None else life.ended
-        whole = Span(life.launched, ended, "")
-        self._bars(axes, y, [whole], facecolor=QUIET, edgecolor=INK, linewidth=0.6)
+        whole, high = Span(life.launched, ended, ""), LANE * self._thin
+        self._bars(axes, y, [whole], high, facecolor=QUIET, edgecolor=INK, linewidth=0.6 * self._thin)
         first = life.served[0][0] if life.served else ended
         booting = Span(life.launched, min(first, ended), "")
-        self._bars(axes, y, [booting], facecolor="white", edgecolor=color, hatch="////", linewidth=0.8)
+        self._bars(axes, y, [booting], high, facecolor="white", edgecolor=color, hatch="////", linewidth=0.8)
         for start, end in life.served:
             span = Span(start, ended if end is None else end, "")
-            self._bars(axes, y, [span], facecolor=color, edgecolor=INK, linewidth=0.6)
+            self._bars(axes, y, [span], high, facecolor=color, edgecolor=INK, linewidth=0.6 * self._thin)
         if life.noticed is not None and self._start <= life.noticed <= self._end:
-            axes.plot([_date(life.noticed)], [y], marker="v", color=BAD, markersize=6, markeredgecolor="white")
+            size, edge = (6, "white") if self._thin == 1 else (2, BAD)
+            axes.plot([_date(life.noticed)], [y], marker="v", color=BAD, markersize=size, markeredgecolor=edge)
 
-    def _strip(self, axes: Axes, y: int, name: str) -> None:
+    def _strip(self, axes: Axes, y: float, name: str) -> None:
         spans = self._story.strips[name]
         for number, span in enumerate(spans):
             if span.end <= self._start or span.start >= self._end:
@@ -219,7 +224,7 @@ class _Lanes:
             if span.value == "ALARM" and self._served_at(span.start) and self._end - self._start < CLOSE_SECONDS:
                 self._late(axes, y, span, [*spans[:number][-1:], *spans[number + 1 :][:1]])
 
-    def _late(self, axes: Axes, y: int, alarm: Span, beside: Sequence[Span]) -> None:
+    def _late(self, axes: Axes, y: float, alarm: Span, beside: Sequence[Span]) -> None:
         """Why an alarm is lit while callers are served: in the span before it or after it that has the room."""
         for span in beside:
             if min(span.end, self._end) - max(span.start, self._start) > 0.6 * (self._end - self._start):
@@ -260,7 +265,7 @@ class _Lanes:
         """Late marks have their text on the left, or it would leave the picture."""
         return mark.at + 0.0054 * len(_short(mark.text)) * (self._end - self._start) > self._end
 
-    def _note(self, axes: Axes, y: int, mark: Mark) -> None:
+    def _note(self, axes: Axes, y: float, mark: Mark) -> None:
         left = self._on_the_left(mark)
         axes.plot(
             [_date(mark.at)], [y], linestyle="", marker="s" if mark.kind == "act" else "o", color=INK, markersize=4

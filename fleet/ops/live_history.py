@@ -40,6 +40,7 @@ LINES_AT_MOST = 50_000  # of the boxes' log: 42 days of 60 boots a day
 # Actions of the decision log by what they make of the lever; an old log may hold words that this version never writes.
 _TO_ON_DEMAND = ("failover", "bridged", "gave-up", "pinned", "fell-back")
 _TO_SPOT = ("re-arm", "on-demand-limit")
+_EITHER_WAY = ("turned", "repaired")
 
 
 @dataclass(frozen=True)
@@ -319,4 +320,6 @@ def _moved(record: dict[str, Any]) -> int | None:
     if record.get("action") in _TO_SPOT:
         return _told(record, 0)
     seen = record.get("world", {}).get("percentage")
+    if seen is not None and record.get("action") in _EITHER_WAY and record.get("outcome") == "done":
+        return _told(record, seen)
     return None if seen is None else int(seen)

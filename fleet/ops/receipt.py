@@ -22,6 +22,7 @@ from fleet.eventlog.receipts import (
     Woken,
 )
 from fleet.ops.live_history import BoxRecord
+from lambdas.watchdog import shares
 
 _SCORE = re.compile(r"\bscore (\d+) in ([a-z0-9-]+)")
 _SELLS = re.compile(r"\bsells in ([a-z0-9, -]+)")
@@ -44,7 +45,7 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
     """The receipt of an event log. `boots`: kernel to serving of each replacement, seconds, None if unknown."""
     decisions = [event for event in log if event.kind == "decision"]
     market = [event for event in log if event.kind in LOGGED]
-    mode, lever, rearming = _start(log)
+    mode, lever, rearming = _start(log, settings)
     labels = [event.fields["pool"] for event in market if event.fields.get("pool")]
     return Receipt(
         name=f"{log[0].at:%Y-%m-%d}-{settings.fleet_name}",
@@ -79,7 +80,7 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
     )
 
 
-def _start(log: Sequence[Event]) -> tuple[Any, int, bool]:
+def _start(log: Sequence[Event], settings: Settings) -> tuple[Any, int, bool]:
     """Mode, lever, and whether a re-arm was under way before anything was decided: what the log says by then, else what
     the first decision that changed something was about.
     """
@@ -100,6 +101,11 @@ def _start(log: Sequence[Event]) -> tuple[Any, int, bool]:
                 return (after, 0, False) if armed else ("on-demand-pinned", 100, False)
             case "decision", {"action": "failover" | "bridged", "world": {"percentage": int(part)}} if 0 < part < 100:
                 return "on-demand-failover", part, False
+            case "decision", {"action": "re-arm" | "fell-back" as action, "lever": int(after)}:
+                boxes = shares.bought(after, settings) + (
+                    1 if action == "re-arm" else -1
+                )  # it gives one back, takes one
+                return "on-demand-failover", max(0, min(shares.lever(boxes, settings), 100)), action in REARMING
             case "decision", {"action": str(action)} if action in BEFORE:
                 return *BEFORE[action], action in REARMING
             case "decision", {"mode": "on-demand-failover", "rearming": True}:

@@ -156,6 +156,28 @@ def test_a_receipt_starts_before_its_first_decision(
     assert written.fleet.rearming_at_start == (action in {"re-armed", "fell-back"})
 
 
+@pytest.mark.parametrize(
+    ("action", "after", "before", "rearming"),
+    [("re-arm", 25, 50, False), ("re-arm", 75, 100, False), ("fell-back", 50, 25, True), ("fell-back", 25, 0, True)],
+)
+def test_receipt_of_several_boxes_starts_one_box_before_its_first_step(
+    settings: Settings, action: str, after: int, before: int, rearming: bool
+) -> None:
+    four = replace(settings, capacity=replace(settings.capacity, min=4, max=8))
+    mode = "on-demand-failover"
+    first = decided(5, signal={"wake": "scan"}, action=action, mode=mode, lever=after, world={"percentage": after})
+    written = receipt.receipt(live_history.events(a_night(decisions=(first,)), four), four)
+    assert (written.fleet.lever_at_start, written.fleet.rearming_at_start) == (before, rearming)
+
+
+def test_launch_that_a_turn_asked_for_is_of_the_kind_it_turned_to(settings: Settings) -> None:
+    turn = decided(40, signal={"wake": "scan"}, action="turned", lever=0, world={"percentage": 100})
+    refused = Activity(True, "", at(41), at(41), succeeded=False, why="no capacity")
+    log = live_history.events(a_night(decisions=(turn,), activities=(refused,)), settings)
+    assert [event.fields["percentage"] for event in log if event.kind == "lever"] == [0]
+    assert [event.fields["purchase"] for event in log if event.kind == "launch.failed"] == ["spot"]
+
+
 def test_a_refused_on_demand_launch_says_nothing_of_the_spot_market(settings: Settings) -> None:
     refused = Activity(True, "", at(36), at(36), False, "no on-demand capacity")
     log = live_history.events(a_night(activities=(refused,), living={}), settings)

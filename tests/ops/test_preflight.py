@@ -388,6 +388,7 @@ def told(state: str | None, lever: str | None, live: int | None) -> dict[str, An
 ARMED, FAILED_OVER, PINNED = (
     json.dumps({"version": 1, "mode": mode}) for mode in ("spot-armed", "on-demand-failover", "on-demand-pinned")
 )
+PART = json.dumps({"version": 1, "mode": "on-demand-failover", "part": 50})
 
 
 @pytest.mark.parametrize(
@@ -397,6 +398,8 @@ ARMED, FAILED_OVER, PINNED = (
         (told(ARMED, "0", 0), Level.PASS, "spot-armed: parameter 0, group 0, expected 0"),
         (told(FAILED_OVER, "100", 100), Level.PASS, "expected 100"),
         (told(ARMED, "100", 0), Level.FAIL, "parameter 100, group 0, expected 0"),
+        (told(PART, "50", 50), Level.PASS, "parameter 50, group 50, expected 50"),
+        (told(PART, "50", 100), Level.FAIL, "group 100, expected 50"),
         (told(FAILED_OVER, "100", 0), Level.FAIL, "group 0, expected 100"),
         (told(PINNED, "100", 0), Level.FAIL, "on-demand-pinned"),
         (told("{", "0", 0), Level.FAIL, "cannot be read"),

@@ -132,9 +132,9 @@ def test_a_property_that_replaces_only_when_it_appears_is_told_apart() -> None:
 
 
 def test_a_new_image_rolls_the_boxes_and_a_moved_lever_does_not() -> None:
-    result = reviewed(copy.deepcopy(GROUP_TEMPLATE), Image=("ami-1", "ami-2"), Lever=("0", "100"))
+    result = reviewed(copy.deepcopy(GROUP_TEMPLATE), Image=("ami-1", "ami-2"), Lever=("0", "33"))
     assert result.rolls == ("llm-group reads Image anew: ami-1 -> ami-2",)
-    assert "llm-group: Lever moved 0 -> 100 since the last deploy; the next one carries it" in result.notes
+    assert "llm-group: Lever moved 0 -> 33 since the last deploy; the next one carries it" in result.notes
 
 
 def test_a_changed_update_policy_is_a_change() -> None:

@@ -315,6 +315,15 @@ def test_group_of_two_is_given_time_to_replace_by_itself(elapsed: int, action: s
     assert wake(cloud, "scan")["action"] == action
 
 
+def test_lever_that_was_moved_off_a_part_is_set_back_to_it() -> None:
+    cloud = fleet_of(4, spot=2, on_demand=2, part=50)
+    cloud.live_alarm = Alarm("OK", ago(18000))
+    cloud.live_group = replace(cloud.live_group, on_demand_percentage=100)
+    record = wake(cloud, "scan")
+    assert (record["action"], cloud.lever, cloud.live_group.on_demand_percentage) == ("repaired", "50", 50)
+    assert record["reason"] == "parameter 50, group 100: on-demand-failover expects 50"
+
+
 # --- what is missing and refused -------------------------------------------------------------------------------------
 
 
