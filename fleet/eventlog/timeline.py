@@ -69,11 +69,12 @@ def _draw(story: Spans, title: str, start: float, end: float) -> Figure:
     axes = figure.add_subplot()
     lanes.draw(axes)
     axes.set_title(printable(title), loc="left", fontsize=12, fontweight="bold")
-    figure.legend(handles=_legend(), loc="outside lower center", ncols=8, frameon=False, fontsize=8)
+    handles = _legend(several=story.desired > 1)
+    figure.legend(handles=handles, loc="outside lower center", ncols=9, frameon=False, fontsize=8)
     return figure
 
 
-def _legend() -> list[Patch | Line2D]:
+def _legend(*, several: bool) -> list[Patch | Line2D]:
     return [
         Patch(facecolor=SPOT, label="spot, serving"),
         Patch(facecolor=ON_DEMAND, label="on-demand, serving"),
@@ -81,6 +82,7 @@ def _legend() -> list[Patch | Line2D]:
         Patch(facecolor=QUIET, edgecolor=INK, label="noticed or draining"),
         Patch(facecolor="#F3F3F3", edgecolor=REFUSES, hatch="xx", label="market refuses"),
         Patch(facecolor=GOOD, label="callers served"),
+        *[Patch(facecolor=PARTLY, label="boxes missing")] * several,
         Patch(facecolor=BAD, label="degraded, alarm"),
         Line2D([], [], linestyle="", marker="v", color=BAD, label="notice: two minutes are left"),
     ]
