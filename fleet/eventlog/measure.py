@@ -82,7 +82,7 @@ class Measure:
 
     def _pass(self, now: float) -> None:
         serving = min(self.desired, len(self._serving))
-        self.serving_seconds[serving] += now - self._at
+        self.serving_seconds[serving] += now - self._at  # type: ignore[assignment]  # a Counter that adds seconds
         missing = (self.desired - serving) / self.desired if self.desired else 0.0
         seconds = (now - self._at) * missing
         self.degraded_seconds += seconds
