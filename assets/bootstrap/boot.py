@@ -22,10 +22,10 @@ import graph
 import line
 import names
 import paths
+import readiness
 import streamed
 import systemctl
 import telemetry
-import warm
 from aws import Aws, AwsError, DeniedError
 from config import Box
 from download import DamagedError, Item, download
@@ -100,9 +100,9 @@ class Boot:
         engine.unpack(tarball)
         return {"bytes": count}
 
-    def serve(self) -> Detail:
+    def start_engine(self) -> Detail:
         ENGINE_ENVIRONMENT.write_text("".join(f"{k}={v}\n" for k, v in engine.environment(self._box).items()))
-        engine.start(self._box, budget("serve"))
+        engine.start(self._box, budget("start_engine"))
         return {}
 
     def restore(self) -> Detail:
@@ -123,13 +123,13 @@ class Boot:
         if not self._streamed:
             return None
         try:
-            return {"bytes": self._streamed.load(self._box, budget("warm")), "how": STREAMED}
+            return {"bytes": self._streamed.load(self._box, budget("warm_up")), "how": STREAMED}
         except (streamed.StreamError, DamagedError) as error:
             if self._model:
                 streamed.end(self._model)  # first: who hangs in a read of it can be ended by nobody
             systemctl.stop(engine.UNIT)  # it may hold what is not the model
             detail = self._downloaded(error)
-            engine.start(self._box, budget("serve"))
+            engine.start(self._box, budget("start_engine"))
             return detail
 
     def _downloaded(self, error: Exception) -> Detail:
@@ -159,13 +159,13 @@ class Boot:
         cache.check(self._box, self._found(), self._imported)
         return {}
 
-    def warm(self) -> Detail:
-        warm.warm(self._box, budget("warm"))
+    def warm_up(self) -> Detail:
+        readiness.warm_up(self._box, budget("warm_up"))
         return {}
 
     def open(self) -> Detail:
         """Open, unless the engine has lost the model since the warm-up: then the agent proves it anew, and opens."""
-        proved = warm.running(self._box) == engine.Loaded()
+        proved = readiness.running(self._box) == engine.Loaded()
         if proved:
             gate.set_state(gate.OPEN, self._box.port)
         paths.mark(paths.OPENED)
@@ -181,12 +181,12 @@ class Boot:
         paths.mark(paths.COMPLETED)
         return {}
 
-    def prime(self) -> Detail:
+    def upload_cache(self) -> Detail:
         if self._warm:
             return None
         found = self._found()
         trust = not (self._cache_damaged or found.released)  # a released cache that was not restored is not whole
-        return {"bytes": cache.prime(self._bucket, self._aws, found, self._imported, trust=trust)}
+        return {"bytes": cache.upload(self._bucket, self._aws, found, self._imported, trust=trust)}
 
     def run(self) -> None:
         """Boot; raises StageError. What was measured is told either way."""

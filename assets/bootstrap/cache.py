@@ -5,7 +5,7 @@
     artifacts/released/<key>      the manifest's digest, written by an operator: without it no box restores the cache
 
 The key stands for everything that the store was built from, so a published artifact makes a new cache. Two boxes that
-prime at once write the same blobs and one of two good manifests.
+upload at once write the same blobs and one of two good manifests.
 """
 
 import json
@@ -141,7 +141,7 @@ def source(key: str) -> Path:
     return paths.STORE / "source" / Path(key).name
 
 
-def prime(bucket: Bucket, aws: Aws, found: Plan, imported: bytes, *, trust: bool) -> int:
+def upload(bucket: Bucket, aws: Aws, found: Plan, imported: bytes, *, trust: bool) -> int:
     """Upload what the cache lacks, blobs first and manifest last; returns the bytes sent. Raises AwsError, StoreError.
 
     `imported` was taken before the gate opened; what the store holds by now may be a caller's. `trust` is False after a

@@ -79,7 +79,7 @@ class Box:
     # fast, for ever.
     unloaded_in_use_seconds: float = 150.0
     # A load reads 18 GB from the instance store at 188 MB/s, measured; what else is read there while the box serves is
-    # a cold boot's prime, for 71 s.
+    # a cold boot's upload of the cache, for 71 s.
     load_bytes_per_second: float = 10e6
     # Only a token of our own is a sign of life: an engine that answers every caller with an error looks busy.
     prove_seconds: float = 3600.0

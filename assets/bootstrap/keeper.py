@@ -12,11 +12,11 @@ import leave
 import line
 import names
 import paths
+import readiness
 import sight
 import stages
 import systemctl
 import telemetry
-import warm
 import wedge
 from config import Box
 from log import say
@@ -44,7 +44,7 @@ class Keeper:
         self._told_at = float("-inf")  # of a generation that does not end
         self._recovered_at = float("-inf")
         self._sight = sight.Sight()
-        self._token: Optional[warm.Request] = None
+        self._token: Optional[readiness.Request] = None
         self._loaded = engine.Loaded()  # said last
 
     def step(self) -> None:
@@ -53,7 +53,7 @@ class Keeper:
         if not paths.OPENED.exists():
             self._memory = wedge.fresh(time.monotonic())
             return
-        if not warm.stored(box):
+        if not readiness.stored(box):
             self._leave("the instance store is empty")  # what is in the GPU's memory answers until the streams end
             return
         token, told = self._token.asked if self._token else None, line.look()
@@ -87,15 +87,15 @@ class Keeper:
     def _act(self, action: Action, why: str) -> None:
         box = self._box
         if action is Action.PROVE:
-            self._token = warm.Request(box, warm.tokens(box, 1), stages.budget("warm"))
+            self._token = readiness.Request(box, readiness.tokens(box, 1), stages.budget("warm_up"))
         elif action is Action.SHUT:
             gate.set_state(gate.DRAINING, box.port, unless_leaving=True)  # a stream that still lives may end
         elif action is Action.RECOVER:
             self._recover(why)
         elif action is Action.PRIME:
             self._prime()
-        elif action is Action.WARM:
-            self._warm(time.monotonic() + stages.budget("warm"))
+        elif action is Action.WARM_UP:
+            self._warm_up(time.monotonic() + stages.budget("warm_up"))
 
     def _prime(self) -> None:
         outcome = prime(self._box, self._sight)
@@ -103,7 +103,7 @@ class Keeper:
         token_at = now if outcome is Asked.CAME else self._memory.token_at
         self._memory = replace(wedge.fresh(now), token_at=token_at, refused=int(outcome is Asked.REFUSED))
         if outcome is Asked.PENDING:
-            self._warm(now + stages.budget("warm"))  # who comes next would have found out
+            self._warm_up(now + stages.budget("warm_up"))  # who comes next would have found out
 
     def _recover(self, why: str) -> None:
         """End the engine that serves nobody and start it anew, once an hour: never by force, and in bounded time."""
@@ -119,9 +119,9 @@ class Keeper:
         except (systemctl.UnitError, engine.EngineError) as error:
             self._leave(f"the engine was not started anew: {error}")
             return
-        self._warm(now + box.recovery_seconds)
+        self._warm_up(now + box.recovery_seconds)
 
-    def _warm(self, deadline: float) -> None:
+    def _warm_up(self, deadline: float) -> None:
         """Load the model and prove it behind the gate; streams that live go on."""
         box = self._box
         if self._token:
@@ -129,12 +129,12 @@ class Keeper:
             self._token = None
         gate.set_state(gate.DRAINING, box.port, unless_leaving=True)
         try:
-            warm.warm(box, deadline - time.monotonic())
+            readiness.warm_up(box, deadline - time.monotonic())
         except (engine.EngineError, OSError) as error:  # the store's manifest is read, too
             self._leave(f"the engine did not come back: {error}")
             return
         gate.set_state(gate.OPEN, box.port)
-        say("ENGINE warm: gate open again")
+        say("ENGINE warm-up: gate open again")
         self._memory = wedge.fresh(time.monotonic())
 
     def _leave(self, why: str) -> None:
@@ -150,7 +150,7 @@ def prime(box: Box, seen: sight.Sight) -> Asked:
     if told is None or told.streams:
         return Asked.BUSY
     seen.store.reading(box)  # counted from here
-    token = warm.Request(box, warm.tokens(box, 1), stages.budget("warm"), port=box.port)
+    token = readiness.Request(box, readiness.tokens(box, 1), stages.budget("warm_up"), port=box.port)
     deadline = time.monotonic() + box.token_seconds
     while not token.done.wait(YIELD_SECONDS):
         told = line.look()

@@ -11,8 +11,8 @@ from typing import Optional
 import gate
 import line
 import paths
+import readiness
 import stream_state
-import warm
 import wedge
 from config import Box
 from log import say
@@ -91,11 +91,11 @@ class Sight:
 
     def look(self, box: Box, told: Optional[line.Told], token: Optional[wedge.Asked]) -> wedge.Look:
         """One look at engine, line, store and, only where something waits, the GPU. `token` is ours."""
-        answers = warm.answered() and told is not None
+        answers = readiness.answered() and told is not None
         seen = wedge.Look(
             at=time.monotonic(),
             answers=answers,
-            loaded=warm.running(box) if answers else None,
+            loaded=readiness.running(box) if answers else None,
             gate_shut=gate.current() != gate.OPEN,
             streams=told.streams if told else 0,
             served=told.served if told else None,

@@ -48,7 +48,7 @@ STAGES = (
         "reads the artifacts' ETags, looks for the released cache of exactly them: warm or cold; tags the instance",
     ),
     Stage("engine", ("store", "plan"), 120, "fetches and unpacks the engine, checksum checked while it arrives"),
-    Stage("serve", ("engine",), 60, "starts the engine's unit, checks the pinned version; callers still meet the gate"),
+    Stage("start_engine", ("engine",), 60, "starts its unit, checks the pinned version; callers still meet the gate"),
     Stage(
         "restore",
         ("store", "plan"),
@@ -58,7 +58,7 @@ STAGES = (
     ),
     Stage(
         "load",
-        ("restore", "serve"),
+        ("restore", "start_engine"),
         850,
         "streamed: an empty prompt loads the model while it arrives; then the digest of all that was served "
         "must be right. Where that fails, the blobs are fetched and the engine starts anew",
@@ -71,14 +71,14 @@ STAGES = (
         "the configured GGUF",
     ),
     Stage(
-        "warm",
+        "warm_up",
         ("import", "lane"),
         400,
         "a generate that returns tokens of the exact model, loaded whole, with its full context",
     ),
     Stage(
         "open",
-        ("warm",),
+        ("warm_up",),
         10,
         "opens the gate; a box that is leaving never opens, and an engine that was restarted since is left to "
         "the agent, shut",
@@ -86,7 +86,7 @@ STAGES = (
     Stage("healthy", ("open", "register"), 420, "waits until the balancer says healthy"),
     Stage("complete", ("healthy",), 400, "completes the launch hook: from here on the box counts"),
     Stage(
-        "prime",
+        "upload_cache",
         ("complete",),
         900,
         "cold: fills the cache, blobs first, last the manifest as the import left it",

@@ -12,8 +12,8 @@ from typing import Any
 import fuse
 import model_file
 import paths
+import readiness
 import systemctl
-import warm
 from config import Box
 from download import DamagedError, Item
 from log import say
@@ -83,15 +83,15 @@ class Streamed:
         """
         deadline, refusals = time.monotonic() + patience_seconds, 0
         while refusals < REFUSALS:
-            request = warm.Request(box, warm.load(box), max(1.0, deadline - time.monotonic()))
+            request = readiness.Request(box, readiness.load(box), max(1.0, deadline - time.monotonic()))
             while not request.done.wait(POLL_SECONDS):
                 self._watch(box, deadline)
             if request.asked is Asked.CAME:
                 break
             say(f"STREAM load: {request.outcome}")
-            refusals += warm.answered()  # one that was restarted meanwhile is asked again
+            refusals += readiness.answered()  # one that was restarted meanwhile is asked again
             self._watch(box, deadline)
-            time.sleep(warm.PAUSE_SECONDS)
+            time.sleep(readiness.PAUSE_SECONDS)
         else:
             raise StreamError(f"the engine does not load it: {request.outcome}")
         paths.mark(paths.LOADED)

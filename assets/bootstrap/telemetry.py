@@ -2,7 +2,7 @@
 
 BOOTSTAGE stage=load outcome=done start=44.50 end=106.60 seconds=62.10 bytes=18200000000 how=streamed mb_per_s=293.1
 BOOTGRAPH gate 20.1 +0.1 | store 20.2 +1.0 | ...    every stage with its start and its length, in uptime seconds
-BOOTPATH gate > store > engine > serve > load > import > warm > open > healthy > complete = 108.7 s of 108.9 s
+BOOTPATH gate > store > engine > start_engine > load > import > warm_up > open > healthy > complete = 108.7 s of 108.9 s
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Decides what a running box does about its engine: nothing, prime, prove, shut the gate, warm, or start it anew.
+"""Decides what a running box does about its engine: nothing, prime, prove, shut the gate, warm up, or start it anew.
 
 Pure; all times in seconds on the monotonic clock: the keeper looks every few seconds, this judges. Callers reach the
 engine through the lane alone, one at a time, and can neither load nor unload anything. Only a token of our own is a
@@ -24,7 +24,7 @@ class Action(Enum):
     PRIME = "prime"  # idle for long: keep the GPU's graphs built
     PROVE = "prove"  # ask for a token, which loads the model where it is gone
     SHUT = "shut"  # wedged: nobody new may wait on it
-    WARM = "warm"  # it answers, but is shut or refuses: load and prove it behind the gate, then open
+    WARM_UP = "warm-up"  # it answers, but is shut or refuses: load and prove it behind the gate, then open
     RECOVER = "recover"  # stayed wedged, or serves something else: ended, started anew and proved, else the box leaves
 
 
@@ -98,9 +98,9 @@ def decide(box: Box, memory: Memory, look: Look) -> tuple[Memory, Action, str]:
         return memory, Action.NOTHING, wedged
     memory = replace(memory, shut_at=None)
     if look.gate_shut:
-        return memory, Action.WARM, "the engine answers again"
+        return memory, Action.WARM_UP, "the engine answers again"
     if memory.refused >= REFUSALS:
-        return memory, Action.WARM, f"{memory.refused} requests of our own were refused"
+        return memory, Action.WARM_UP, f"{memory.refused} requests of our own were refused"
     if look.token is Asked.PENDING:
         return memory, Action.NOTHING, ""
     action, why = _ask(box, memory, look, waits)

@@ -12,12 +12,12 @@ LAUNCH_TO_KERNEL: Spread = (15, 90, 15)
 LAUNCH_TO_KERNEL_SECONDS = 30  # what is assumed where only the launch is known
 KERNEL_TO_SERVING: Spread = (229, 355, 232)  # a median of 267
 COLD_KERNEL_TO_SERVING = 941.0
-MEDIANS = {"user data": 27.0, "telemetry": 40.0, "engine": 11.0, "restore": 101.0, "warm": 97.0}
+MEDIANS = {"user data": 27.0, "telemetry": 40.0, "engine": 11.0, "restore": 101.0, "load": 97.0}
 FASTEST_LOAD = 37.0  # the disk hardly in the way: what engine and card take at their best
 MODEL_BYTES = 18.2e9
 
 # Not measured one by one on a box: what their work costs in the tests, store and plan side by side.
-ASSUMED = {"gate": 3.0, "plan": 1.5, "serve": 2.0, "warm-up": 2.0, "open": 0.1}
+ASSUMED = {"gate": 3.0, "plan": 1.5, "start_engine": 2.0, "warm_up": 2.0, "open": 0.1}
 
 # Documented of g5.xlarge and g6.xlarge, bytes per second.
 BASELINE, BURST = 312.5e6, 1250e6
@@ -38,7 +38,7 @@ class Streamed:
     @property
     def engine(self) -> float:
         """The engine answers."""
-        return self.begins + MEDIANS["engine"] + ASSUMED["serve"]
+        return self.begins + MEDIANS["engine"] + ASSUMED["start_engine"]
 
     @property
     def arrived(self) -> float:
@@ -53,4 +53,4 @@ class Streamed:
     @property
     def serving(self) -> float:
         """The gate is open."""
-        return max(self.arrived, self.read) + ASSUMED["warm-up"] + ASSUMED["open"]
+        return max(self.arrived, self.read) + ASSUMED["warm_up"] + ASSUMED["open"]

@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "aws-behaviours.md"
 ROW = re.compile(r"^\| `(?P<name>[a-z0-9-]+)` (?P<behaviour>.+?) \| (?P<relies>.+?) \| (?P<known>.+) \|$", re.MULTILINE)
 TO_BE_PROBED = "to be probed: "
 DAYS = 7  # of logs that are read
-FIELD = re.compile(r"\b([a-z_]{1,20})=([A-Za-z0-9.-]{1,20})(?=\s|$)")  # what a box writes is an outsider's text
+FIELD = re.compile(r"\b([a-z_]{1,20})=([A-Za-z0-9._-]{1,20})(?=\s|$)")  # what a box writes is an outsider's text
 HELD_SECONDS = 30.0  # an instance that runs counts within seconds where no hook holds it
 
 
@@ -123,10 +123,10 @@ def _hooks_follow(e: Evidence) -> tuple[bool | None, str]:
 
 
 def _held_registers(e: Evidence) -> tuple[bool | None, str]:
-    register, warm = e.ended("register"), e.ended("warm")
-    if register is None or warm is None:
+    register, warm_up = e.ended("register"), e.ended("warm_up")
+    if register is None or warm_up is None:
         return None, "no boot in the log"
-    return register < warm, f"register ended at {register:.0f} s, warm at {warm:.0f} s"
+    return register < warm_up, f"register ended at {register:.0f} s, warm_up at {warm_up:.0f} s"
 
 
 def _registration_overlaps(e: Evidence) -> tuple[bool | None, str]:
@@ -194,7 +194,7 @@ PROBES: Mapping[str, Probe] = {
     "burst-lasts": _stage("load", "mb_per_s"),
     "fuse-module": _streamed("restore"),
     "mounts-reach-units": _streamed("load"),
-    "store-read-rate": _stage("warm", "end"),
+    "store-read-rate": _stage("warm_up", "end"),
     "group-events": _group_events,
     "new-account-concurrency": _concurrency,
     "flip-whole-distribution": _whole_distribution,

@@ -41,7 +41,8 @@ OUT = world.CHECKOUT / "out" / "bench-boot.json"
 STREAMED = boot_length.Streamed(boot_length.BASELINE)
 MEDIANS = {name: boot_length.MEDIANS[name] for name in ("telemetry", "engine")}
 ASSUMED = {"gate": 0.1, "agent": 1.0, "store": 1.0, "register": 1.0, "plan": 0.5, "restore": 0.5, "healthy": 5.0}
-ASSUMED |= {"serve": 2.0, "load": STREAMED.arrived - STREAMED.engine, "warm": 2.0, "open": 0.1, "complete": 1.0}
+ASSUMED |= {"start_engine": 2.0, "warm_up": 2.0, "open": 0.1, "complete": 1.0}
+ASSUMED |= {"load": STREAMED.arrived - STREAMED.engine}
 REPLAY = 10
 
 AGENT_SECONDS = 60
@@ -81,7 +82,7 @@ def measure_boot(aws: localaws.Aws, target_group: str, sources: dict[str, Path],
     took, path, seconds = replay(serial=False)
     serial, _, _ = replay(serial=True)
     with aws.fork(folder / "aws-boot") as copy:
-        world.prime_cache(copy, sources, folder / "store")
+        world.fill_cache(copy, sources, folder / "store")
         with world.world(folder / "boot", copy, target_group, world.settings_for(sources), poll_seconds=5.0) as box:
             box.boot()
             real = box.wait_for(r"BOOTPATH (.*) = ([\d.]+) s of ([\d.]+) s")

@@ -32,7 +32,7 @@ def planned(folder: Path) -> Counter[str]:
     sources = world.artifacts(folder / "sources")
     with localaws.server(folder / "aws") as aws, ExitStack() as stack:
         world.furnish(aws, sources)
-        world.prime_cache(aws, sources, folder / "store")
+        world.fill_cache(aws, sources, folder / "store")
         aws.client("autoscaling").set_desired_capacity(AutoScalingGroupName=names.group(world.FLEET), DesiredCapacity=2)
         target_group, settings = (folder / "aws" / "target-group").read_text(), world.settings_for(sources)
         boxes = []

@@ -47,7 +47,7 @@ def base(run_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         world.furnish(aws, world.artifacts(run_folder / "sources"))
 
     with shared(folder, furnish) as aws, aws.fork(own / "aws") as cached:
-        keys = world.prime_cache(cached, sources, own / "store")
+        keys = world.fill_cache(cached, sources, own / "store")
         yield Base(aws, cached, keys, (folder / "target-group").read_text(), sources, world.settings_for(sources))
 
 

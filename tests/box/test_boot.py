@@ -28,7 +28,7 @@ def ended(probe: dict[str, object]) -> float:
 
 def check_gate(box: world.World, seen: list[dict[str, object]]) -> None:
     """Refused on both families until the warm-up returned, then answered; nothing hung and nothing came early."""
-    warmed, opened = monotonic(box, stage(box, "warm")["end"]), monotonic(box, stage(box, "open")["end"])
+    warmed, opened = monotonic(box, stage(box, "warm_up")["end"]), monotonic(box, stage(box, "open")["end"])
     for family in (4, 6):
         early = [probe for probe in seen if probe["family"] == family and ended(probe) < warmed]
         late = [probe for probe in seen if probe["family"] == family and float(str(probe["at"])) > opened]
@@ -43,7 +43,7 @@ def test_warm_boot_refuses_until_the_warm_up_returned_then_serves(make: MakeWorl
     box = make(prepare=world.slow_prompts(1) + world.MODPROBE)
     log = box.probe()
     box.boot()
-    box.wait_for("stage=serve outcome=done")
+    box.wait_for("stage=start_engine outcome=done")
     assert box.inside("/opt/standin/modprobe").read_text() == "-u -c=0\n"  # the GPU's devices, before the engine
     assert box.engine_answers()  # so that a refusal outside is the gate's
     box.wait_for("BOOTPATH")
@@ -81,10 +81,10 @@ def test_boot_reports_every_stage_its_graph_and_path_in_log_metrics_and_cloudwat
         "store",
         "plan",
         "engine",
-        "serve",
+        "start_engine",
         "restore",
         "load",
-        "warm",
+        "warm_up",
         "open",
         "complete",
     ):
@@ -99,7 +99,7 @@ def test_boot_reports_every_stage_its_graph_and_path_in_log_metrics_and_cloudwat
     assert any("BOOTPATH" in line for line in shipped)
     metrics = world.wait(lambda: box.metrics(names.METRIC_BOOT_STAGE_SECONDS))
     stages = {metric["Dimensions"][names.DIMENSION_STAGE] for metric in metrics}
-    assert {"gate", "restore", "warm", names.STAGE_TOTAL} <= stages
+    assert {"gate", "restore", "warm_up", names.STAGE_TOTAL} <= stages
     assert box.metrics(names.METRIC_REPLACEMENT_READY_SECONDS)
     secrets = json.loads(box.metadata.paths[f"meta-data/iam/security-credentials/{world.ROLE}"])
     for text in (box.log(), box.journal(), "\n".join(shipped)):
@@ -114,7 +114,7 @@ def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(m
     cold.wait_for("BOOTPATH")
     check_gate(cold, world.probes(log))
     assert stage(cold, "plan")["boot"] == "cold"
-    assert float(stage(cold, "prime")["start"]) >= float(stage(cold, "complete")["end"])
+    assert float(stage(cold, "upload_cache")["start"]) >= float(stage(cold, "complete")["end"])
     writes = [path for _, method, path, _ in cold.front.requests if method == "PUT" and "/cache/" in path]
     assert [path.endswith("manifest.json") for path in writes] == [False, False, False, True]
     assert cold.tag() == names.BOOT_COLD
@@ -128,7 +128,7 @@ def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(m
     warm.boot()
     warm.wait_for("BOOTPATH")
     assert stage(warm, "plan")["boot"] == "warm"
-    assert stage(warm, "prime")["outcome"] == "skipped"
+    assert stage(warm, "upload_cache")["outcome"] == "skipped"
     assert warm.tag() == names.BOOT_WARM
 
 

@@ -38,7 +38,7 @@ def test_engine_killed_while_warming_is_restarted_and_warmed_before_the_gate_ope
     box = make(prepare=world.slow_prompts(2))
     log = box.probe()
     box.boot()
-    box.wait_for("stage=serve outcome=done")
+    box.wait_for("stage=start_engine outcome=done")
     box.signal("engine", "KILL")
     box.wait_for("BOOTPATH")
     check_gate(box, world.probes(log))
@@ -117,7 +117,7 @@ def test_two_boxes_priming_at_once_leave_one_whole_cache(make: MakeWorld) -> Non
         box.boot()
     for box in (first, second):
         box.wait_for("BOOTPATH")
-        assert stage(box, "prime")["outcome"] == "done"
+        assert stage(box, "upload_cache")["outcome"] == "done"
     assert not both_write.broken
     sent = [{path for _, method, path, _ in box.front.requests if write(method, path)} for box in (first, second)]
     assert sent[0] & sent[1]
@@ -128,9 +128,7 @@ def test_wrong_model_in_the_cache_is_not_served(make: MakeWorld, base: Base, tmp
     other = world.artifacts(tmp_path / "other", seed=1)
 
     def another_model(aws: localaws.Aws, keys: dict[str, str]) -> None:
-        foreign = world.prime_cache(
-            aws, {**base.sources, "models/Modelfile": other["models/Modelfile"]}, tmp_path / "x"
-        )
+        foreign = world.fill_cache(aws, {**base.sources, "models/Modelfile": other["models/Modelfile"]}, tmp_path / "x")
         assert foreign["manifest"] == keys["manifest"]
         assert foreign["model"] != keys["model"]
 
@@ -188,7 +186,7 @@ def test_wrong_engine_checksum_ends_the_boot(make: MakeWorld, base: Base) -> Non
 
 def test_another_engine_version_than_the_pinned_ends_the_boot(make: MakeWorld) -> None:
     box = make(prepare=world.engine_is("9.9.9"))
-    boot_must_leave(box, r"serve failed: engine: version 9\.9\.9 answers, 0\.13\.5 is pinned")
+    boot_must_leave(box, r"start_engine failed: engine: version 9\.9\.9 answers, 0\.13\.5 is pinned")
 
 
 def test_modelfile_with_a_context_of_its_own_ends_the_boot_and_no_caller_meets_it(make: MakeWorld) -> None:
@@ -199,7 +197,7 @@ def test_modelfile_with_a_context_of_its_own_ends_the_boot_and_no_caller_meets_i
     model = dataclasses.replace(world.SETTINGS.model)  # without checksums
     settings = dataclasses.replace(world.SETTINGS, model=model)
     box = make(cached=False, change=own_context, settings=settings)
-    boot_must_leave(box, "warm failed: warm-up: context length is 128, not 256")
+    boot_must_leave(box, "warm_up failed: warm-up: context length is 128, not 256")
 
 
 def test_full_disk_ends_the_boot(make: MakeWorld) -> None:
@@ -232,12 +230,12 @@ def test_no_instance_store_ends_the_boot(make: MakeWorld) -> None:
 def test_no_firewall_tool_ends_the_boot_before_anything_listens(make: MakeWorld) -> None:
     box = make(prepare="rm -f $1/usr/sbin/nft $1/usr/sbin/iptables $1/usr/sbin/ip6tables")
     boot_must_leave(box, "no firewall tool")
-    assert "BOOTSTAGE stage=serve" not in box.log()
+    assert "BOOTSTAGE stage=start_engine" not in box.log()
 
 
 def test_stage_over_its_budget_ends_the_boot_and_is_named(make: MakeWorld) -> None:
     box = make(prepare=world.slow_prompts(60), warm_budget_seconds=world.KERNEL_SECONDS + 25)
-    boot_must_leave(box, "warm over budget: exceeded its budget")
+    boot_must_leave(box, "warm_up over budget: exceeded its budget")
 
 
 def test_denied_hook_call_lets_streams_end_and_powers_the_box_off_which_its_group_does_not_end_while_held(
@@ -304,7 +302,7 @@ def test_notice_during_the_boot_ends_the_boot(make: MakeWorld) -> None:
     box = make(prepare=world.slow_prompts(30))
     log = box.probe()
     box.boot()
-    box.wait_for("stage=serve outcome=done")
+    box.wait_for("stage=start_engine outcome=done")
     box.notice()
     box.wait_for("ending the boot")
     world.wait(lambda: box.lifecycle() == "", story=box.journal)

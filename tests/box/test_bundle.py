@@ -163,7 +163,7 @@ def test_lane_begins_behind_the_gate_off_the_boots_path_and_outlives_the_engine(
     assert unit["Requires"] == unit["After"] == "fleet-gate.service"  # neither the engine nor the boot takes it along
     assert unit["BindReadOnlyPaths"] == "/run/systemd/notify"  # or systemd never hears that it is ready
     needs = {stage.name: stage.needs for stage in stages.STAGES}
-    assert (needs["lane"], needs["warm"]) == (("gate",), ("import", "lane"))
+    assert (needs["lane"], needs["warm_up"]) == (("gate",), ("import", "lane"))
 
 
 def test_engine_is_on_loopback_and_its_start_ends_nobody_who_is_in_line() -> None:

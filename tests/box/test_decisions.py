@@ -13,8 +13,8 @@ import engine
 import line
 import notices
 import pytest
+import readiness
 import streams
-import warm
 import wedge
 from hypothesis import given
 from hypothesis import strategies as st
@@ -238,7 +238,7 @@ def test_gpu_of_which_nobody_can_tell_counts_as_idle_after_a_quarter_of_an_hour(
 
 def test_engine_that_recovers_is_warmed_before_it_opens(box: config.Box) -> None:
     silent, back = {"answers": False, "loaded": None}, {"loaded": ABSENT, "gate_shut": True}
-    assert looks(box, [silent] * 7 + [back])[-1] is Action.WARM
+    assert looks(box, [silent] * 7 + [back])[-1] is Action.WARM_UP
 
 
 def test_engine_that_recovered_behind_a_gate_that_could_not_be_shut_has_its_minute_again(box: config.Box) -> None:
@@ -273,8 +273,8 @@ def test_engine_that_refuses_three_of_our_own_requests_is_warmed_and_one_refusal
     box: config.Box,
 ) -> None:
     refused, came = {"token": wedge.Asked.REFUSED, "streams": 1}, {"token": wedge.Asked.CAME, "streams": 1}
-    assert looks(box, [refused] * 3) == [Action.PROVE, Action.PROVE, Action.WARM]
-    assert Action.WARM not in looks(box, [refused, refused, came, refused, refused, came])
+    assert looks(box, [refused] * 3) == [Action.PROVE, Action.PROVE, Action.WARM_UP]
+    assert Action.WARM_UP not in looks(box, [refused, refused, came, refused, refused, came])
 
 
 def test_engine_that_does_not_say_what_is_loaded_is_left_alone(box: config.Box) -> None:
@@ -316,9 +316,9 @@ LOADED = {"name": "tiny:latest", "digest": "d", "size": 9, "size_vram": 9, "cont
 def test_gate_opens_only_for_tokens_of_the_exact_model_wholly_loaded(
     box: config.Box, generated: dict[str, Any], loaded: dict[str, Any], problem: str | None
 ) -> None:
-    assert warm.problem(box, "d", {**TOKENS, **generated}, {"models": [{**LOADED, **loaded}]}) == problem
+    assert readiness.problem(box, "d", {**TOKENS, **generated}, {"models": [{**LOADED, **loaded}]}) == problem
 
 
 def test_requests_of_our_own_ask_for_nothing_that_a_caller_does_not_get(box: config.Box) -> None:
-    assert warm.tokens(box, 1)["options"] == {"num_predict": 1}
-    assert warm.load(box) == {"model": box.model, "stream": False}  # an empty prompt
+    assert readiness.tokens(box, 1)["options"] == {"num_predict": 1}
+    assert readiness.load(box) == {"model": box.model, "stream": False}  # an empty prompt

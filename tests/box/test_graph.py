@@ -171,8 +171,8 @@ def test_bootstage_line_carries_stage_times_bytes_rate_and_reason() -> None:
     assert line == (
         "BOOTSTAGE stage=restore outcome=done start=48.10 end=148.90 seconds=100.80 bytes=18200000000 mb_per_s=180.6"
     )
-    failed = telemetry.bootstage(graph.Run("warm", 1, 2, graph.OVER_BUDGET, {"why": "no answer"}))
-    assert failed == 'BOOTSTAGE stage=warm outcome=over-budget start=1.00 end=2.00 seconds=1.00 why="no answer"'
+    failed = telemetry.bootstage(graph.Run("warm_up", 1, 2, graph.OVER_BUDGET, {"why": "no answer"}))
+    assert failed == 'BOOTSTAGE stage=warm_up outcome=over-budget start=1.00 end=2.00 seconds=1.00 why="no answer"'
 
 
 def test_long_log_is_shipped_by_its_end_within_one_argument() -> None:
@@ -186,9 +186,9 @@ def test_long_log_is_shipped_by_its_end_within_one_argument() -> None:
 
 
 def test_metrics_carry_the_fleet_and_the_stage(box: config.Box) -> None:
-    datum = telemetry.metric(box, names.METRIC_BOOT_STAGE_SECONDS, 1.23456, stage="warm")
+    datum = telemetry.metric(box, names.METRIC_BOOT_STAGE_SECONDS, 1.23456, stage="warm_up")
     assert datum["Value"] == 1.235
     assert datum["Dimensions"] == [
         {"Name": names.DIMENSION_FLEET, "Value": "boxes"},
-        {"Name": names.DIMENSION_STAGE, "Value": "warm"},
+        {"Name": names.DIMENSION_STAGE, "Value": "warm_up"},
     ]

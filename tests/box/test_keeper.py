@@ -16,8 +16,8 @@ import leave
 import line
 import paths
 import pytest
+import readiness
 import sight
-import warm
 import wedge
 
 from fleet.core import names
@@ -84,7 +84,7 @@ def test_store_that_fails_while_a_notice_comes_ends_no_stream(monkeypatch: pytes
         return False
 
     paths.mark(paths.OPENED)
-    monkeypatch.setattr(warm, "stored", stored)
+    monkeypatch.setattr(readiness, "stored", stored)
     monkeypatch.setattr(leave, "request", asked.append)
     keeper.Keeper(box_on(), nobody).step()
     assert not asked
@@ -95,9 +95,9 @@ def test_store_that_can_no_longer_be_read_has_the_box_replaced(monkeypatch: pyte
     monkeypatch.setattr(gate, "set_state", lambda *_, unless_leaving=False: None)
     monkeypatch.setattr(leave, "request", asked.append)
     answers = [{"done": True}, {"models": []}]
-    monkeypatch.setattr(warm.engine, "answer", lambda *_: answers[0])
-    monkeypatch.setattr(warm.engine, "ask", lambda *_: answers[1])
-    keeper.Keeper(box_on(), nobody)._warm(time.monotonic() + 5)  # the manifest is not there
+    monkeypatch.setattr(readiness.engine, "answer", lambda *_: answers[0])
+    monkeypatch.setattr(readiness.engine, "ask", lambda *_: answers[1])
+    keeper.Keeper(box_on(), nobody)._warm_up(time.monotonic() + 5)  # the manifest is not there
     assert asked[0].startswith("the engine did not come back: [Errno 2]")
 
 
@@ -127,7 +127,7 @@ def test_self_prime_whose_token_does_not_come_warms_the_engine_unless_the_gpu_wo
     warms: list[None] = []
     monkeypatch.setattr(line, "look", told)
     monkeypatch.setattr(sight.Gpu, "busy", lambda _: busy)
-    monkeypatch.setattr(keeper.Keeper, "_warm", lambda *_: warms.append(None))
+    monkeypatch.setattr(keeper.Keeper, "_warm_up", lambda *_: warms.append(None))
     with servers.local(engine_that(status, seconds)) as port:  # in the lane's place
         kept = keeper.Keeper(box_on(port=port, token_seconds=0.2, poll_seconds=0.1), nobody)
         kept._act(wedge.Action.PRIME, "idle")
@@ -141,14 +141,14 @@ def test_self_prime_whose_token_does_not_come_warms_the_engine_unless_the_gpu_wo
 )
 def test_full_queue_is_told_from_an_engine_that_refuses(status: int, asked: wedge.Asked) -> None:
     with servers.local(engine_that(status, 0)) as port:
-        request = warm.Request(box_on(), warm.load(box_on()), 5, port=port)
+        request = readiness.Request(box_on(), readiness.load(box_on()), 5, port=port)
         assert request.done.wait(5)
     assert request.asked is asked
 
 
 def test_request_that_is_given_up_says_nothing_of_the_engine() -> None:
     with servers.local(engine_that(200, 1.0)) as port:
-        request = warm.Request(box_on(), warm.tokens(box_on(), 1), 5, port=port)
+        request = readiness.Request(box_on(), readiness.tokens(box_on(), 1), 5, port=port)
         assert not request.done.wait(0.1)
         assert request.asked is wedge.Asked.PENDING
         request.give_up()
@@ -168,12 +168,12 @@ def test_warm_up_waits_for_a_queue_that_is_full(monkeypatch: pytest.MonkeyPatch)
         return found
 
     paths.mark(engine.manifest(box.model))
-    model = {"name": "tiny:latest", "digest": warm.digest(box), "size": 9, "size_vram": 9, "context_length": 256}
-    monkeypatch.setattr(warm, "PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(warm.engine, "answer", answer)
-    monkeypatch.setattr(warm.engine, "ask", lambda *_: {"models": [model]})
+    model = {"name": "tiny:latest", "digest": readiness.digest(box), "size": 9, "size_vram": 9, "context_length": 256}
+    monkeypatch.setattr(readiness, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(readiness.engine, "answer", answer)
+    monkeypatch.setattr(readiness.engine, "ask", lambda *_: {"models": [model]})
     monkeypatch.setattr(line, "look", told)
-    warm.warm(box, 5)
+    readiness.warm_up(box, 5)
     assert next(answers, None) is None
 
 
@@ -221,7 +221,7 @@ def test_recovery_ends_the_engine_by_its_unit_and_proves_it_in_what_is_left_of_i
     monkeypatch.setattr(gate, "set_state", lambda state, *_, **__: done.append(state))
     monkeypatch.setattr(keeper.systemctl, "stop", done.append)
     monkeypatch.setattr(engine, "start", lambda *_: done.append("start"))
-    monkeypatch.setattr(keeper.warm, "warm", lambda _, left: done.append(round(left)))
+    monkeypatch.setattr(keeper.readiness, "warm_up", lambda _, left: done.append(round(left)))
     monkeypatch.setattr(leave, "request", done.append)
     kept = keeper.Keeper(box_on(), nobody)
     kept._act(wedge.Action.RECOVER, "stuck")
@@ -240,7 +240,7 @@ def test_engine_that_is_not_started_anew_has_the_box_replaced(monkeypatch: pytes
     assert asked == ["the engine was not started anew: timed out"]
 
 
-@pytest.mark.parametrize("action", [wedge.Action.SHUT, wedge.Action.WARM, wedge.Action.RECOVER])
+@pytest.mark.parametrize("action", [wedge.Action.SHUT, wedge.Action.WARM_UP, wedge.Action.RECOVER])
 def test_keeper_that_was_looking_when_the_notice_came_leaves_gate_and_streams_alone(
     action: wedge.Action, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,14 +266,14 @@ def test_warm_up_that_fails_during_a_drain_ends_no_stream(monkeypatch: pytest.Mo
     paths.mark(paths.OPENED)
     paths.mark(engine.manifest(box.model))
 
-    def warm(_: config.Box, patience_seconds: float) -> None:
+    def warm_up(_: config.Box, patience_seconds: float) -> None:
         assert patience_seconds > 113  # the slowest load measured
         paths.mark(paths.LEAVING, "interruption notice")
         raise engine.EngineError("cut")
 
     look = wedge.Look(0.0, True, engine.Loaded(), True)
     monkeypatch.setattr(sight.Sight, "look", lambda *_: look)
-    monkeypatch.setattr(keeper.warm, "warm", warm)
+    monkeypatch.setattr(keeper.readiness, "warm_up", warm_up)
     monkeypatch.setattr(gate, "set_state", lambda *_, unless_leaving=False: None)
     monkeypatch.setattr(leave, "request", asked.append)
     keeper.Keeper(box, nobody).step()

@@ -164,7 +164,7 @@ def test_engine_that_comes_back_is_warmed_before_the_gate_opens_again(serving: S
     box.signal("engine", "STOP")
     box.wait_for("ENGINE shut")
     box.signal("engine", "CONT")
-    box.wait_for("ENGINE warm: gate open again")
+    box.wait_for("ENGINE warm-up: gate open again")
     assert box.generate().end()[0] == 0
     assert box.lifecycle() == "InService"
 
@@ -176,7 +176,7 @@ def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(ser
     box.slow_prompts(2 * world.QUICK["wedge_confirm_seconds"])  # a load takes longer than a wedge is given
     crashed = time.monotonic()
     box.signal("engine", "KILL")
-    opened = box.wait_for(r"^([\d.]+) ENGINE warm: gate open again")
+    opened = box.wait_for(r"^([\d.]+) ENGINE warm-up: gate open again")
     outcomes = answered_since(log, crashed + 0.2)
     until = [
         probe["outcome"]
@@ -195,7 +195,7 @@ def test_wedged_engine_is_started_anew_and_proved_and_its_caller_is_told(serving
     behind = box.generate(tokens=1)
     box.wait_for("ENGINE shut: a request is open without a token for .* and the GPU is idle")
     box.wait_for("ENGINE recover")
-    box.wait_for("ENGINE warm: gate open again")
+    box.wait_for("ENGINE warm-up: gate open again")
     assert "error" in json.loads(stuck.end()[1])
     assert "error" in json.loads(behind.end()[1])
     assert box.generate().end()[0] == 0
@@ -249,7 +249,7 @@ def test_engine_that_fails_its_self_prime_is_warmed_behind_a_shut_gate(serving: 
     log = box.probe(ask=False)
     world.wait(lambda: world.last(log) == "refused")
     box.slow_prompts(0)
-    opened = box.wait_for(r"^([\d.]+) ENGINE warm: gate open again")
+    opened = box.wait_for(r"^([\d.]+) ENGINE warm-up: gate open again")
     assert float(opened[1]) > float(failed[1])
     world.wait(lambda: world.last(log) == "accepted", story=box.journal)
     assert box.lifecycle() == "InService"
@@ -268,7 +268,7 @@ def test_engine_that_answers_500_to_everyone_is_found_by_the_token_that_does_not
     box = serving(prove_seconds=2.0)
     box.wait_for("ENGINE prove: no token of our own for")
     box.standin("failing")
-    box.wait_for("ENGINE warm: 3 requests of our own were refused")
+    box.wait_for("ENGINE warm-up: 3 requests of our own were refused")
     box.wait_for("leaving: the engine did not come back: /api/generate: 500")
     world.wait(lambda: box.lifecycle() == "", story=box.journal)
 

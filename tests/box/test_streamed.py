@@ -54,7 +54,7 @@ def begun(box: world.World, base: Base, *, denies: bool = False) -> Midway:
     """A boot that is amid the load."""
     midway = Midway(box, base, denies=denies)
     box.boot()
-    box.wait_for("stage=serve outcome=done")
+    box.wait_for("stage=start_engine outcome=done")
     assert midway.reached.wait(world.PATIENCE_SECONDS), box.journal()
     if not denies:
         time.sleep(0.5)  # the engine reads, and waits
@@ -112,7 +112,7 @@ def test_model_loads_while_it_arrives_and_the_disk_has_it_once_the_box_serves(
     before = reads(box, base)
     box.signal("engine", "KILL")
     box.wait_for("STREAM ended")
-    box.wait_for("ENGINE warm: gate open again")
+    box.wait_for("ENGINE warm-up: gate open again")
     assert box.generate().end()[0] == 0
     assert reads(box, base) == before
 
@@ -126,7 +126,7 @@ def test_engine_restarted_before_the_copy_is_whole_streams_again(
     box.systemctl("stop", "fleet-engine")
     forget_pages(box, base)
     box.systemctl("start", "fleet-engine")
-    box.wait_for("ENGINE warm: gate open again")
+    box.wait_for("ENGINE warm-up: gate open again")
     assert box.generate().end()[0] == 0
     assert reads(box, base) >= before + MIDWAY
     assert served(box)
@@ -140,7 +140,7 @@ def test_server_killed_before_the_copy_is_whole_serves_nothing_that_it_has_not_c
     box.signal("stream", "KILL")
     box.wait_for("STREAM kept")
     box.signal("engine", "KILL")
-    box.wait_for("ENGINE warm: gate open again")
+    box.wait_for("ENGINE warm-up: gate open again")
     assert model_is_right(box, base)
 
 

@@ -68,14 +68,14 @@ def test_metrics_go_out_once_the_box_serves_and_what_comes_later_by_itself(monke
     sent: list[list[dict[str, Any]]] = []
     monkeypatch.setattr(boot.telemetry, "put", lambda _, data: sent.append(data))
     one = boot.Boot(a_box(), imds.Imds(), imds.Identity("i-1", None))
-    for number, name in enumerate(("warm", "complete")):
+    for number, name in enumerate(("warm_up", "complete")):
         one._ended(graph.Run(name, number, number + 1, graph.DONE))
     world.wait(lambda: sent, 10)  # while the boot goes on, priming
     assert [datum["MetricName"] for datum in sent[0]] == [names.METRIC_BOOT_STAGE_SECONDS] * 3 + [
         names.METRIC_REPLACEMENT_READY_SECONDS,
         names.METRIC_BOOT_STREAMED,
     ]
-    one._ended(graph.Run("prime", 2, 900, graph.DONE))
+    one._ended(graph.Run("upload_cache", 2, 900, graph.DONE))
     assert [datum["Value"] for datum in one._fresh_metrics()] == [898]
     assert one._fresh_metrics() == []
 
@@ -121,7 +121,7 @@ def test_what_fails_after_the_boot_is_no_reason_to_leave(serves: bool, monkeypat
         paths.mark(paths.COMPLETED)
 
     def fail() -> None:
-        raise graph.StageError("prime failed: no space")
+        raise graph.StageError("upload_cache failed: no space")
 
     monkeypatch.setattr(boot, "second_start", fail)
     monkeypatch.setattr(boot.signal, "signal", lambda *_: None)
@@ -253,7 +253,7 @@ def test_engine_that_lost_its_model_after_the_warm_up_is_not_opened_by_the_boot(
     monkeypatch.setattr(gate, "set_state", lambda state, _: done.append(state))
     one = boot.Boot(a_box(), imds.Imds(), imds.Identity("i-1", None))
     for loaded, state in ((None, []), (engine.Loaded(absent=True), []), (engine.Loaded(), [gate.OPEN])):
-        monkeypatch.setattr(boot.warm, "running", lambda _, loaded=loaded: loaded)
+        monkeypatch.setattr(boot.readiness, "running", lambda _, loaded=loaded: loaded)
         one.open()
         assert done == state
         assert paths.OPENED.exists()  # the agent warms it, and opens

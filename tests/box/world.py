@@ -181,7 +181,7 @@ def furnish(aws: localaws.Aws, sources: dict[str, Path]) -> None:
     (aws.log_dir / "target-group").write_text(target_group)
 
 
-def prime_cache(aws: localaws.Aws, sources: dict[str, Path], folder: Path) -> dict[str, str]:
+def fill_cache(aws: localaws.Aws, sources: dict[str, Path], folder: Path) -> dict[str, str]:
     """Put into the bucket what a cold boot would, and release it; returns the keys by role: manifest, model, ..."""
     import config
 

@@ -51,8 +51,8 @@ def test_the_texts_of_outsiders_are_printable_and_their_letters_stay() -> None:
 def test_a_stage_is_read_whatever_its_reason_says_and_lines_that_tell_none_are_counted() -> None:
     line = '12.00 BOOTSTAGE stage={} outcome={} start=1.00 end=2.00 seconds=1.00 why="end= start=x BOOTSTAGE"'
     lines = [
-        log_line(line.format("warm", "failed")),
-        log_line(line.format("warm", "failed"), f"{BOX}/live"),  # the same line, shipped again
+        log_line(line.format("warm_up", "failed")),
+        log_line(line.format("warm_up", "failed"), f"{BOX}/live"),  # the same line, shipped again
         log_line("12.00 BOOTSTAGE stage=open outcome=done start=1.00"),
         log_line("12.00 BOOTSTAGE stage=open outcome=done start=nan end=inf"),
         log_line("12.00 BOOTSTAGE stage=open outcome=done start=3.00 end=2.00"),
@@ -61,7 +61,7 @@ def test_a_stage_is_read_whatever_its_reason_says_and_lines_that_tell_none_are_c
         log_line("12.00 BOOTSTAGE"),
         log_line(line.format("open", "done"), "../../etc"),
     ]
-    assert live_history.stages_of(lines) == ((BootStage(BOX, "warm", 1.0, 2.0, "failed"),), 7)
+    assert live_history.stages_of(lines) == ((BootStage(BOX, "warm_up", 1.0, 2.0, "failed"),), 7)
 
 
 def test_a_box_that_floods_its_log_is_drawn_with_so_many_stages_and_no_more() -> None:
@@ -110,9 +110,9 @@ def test_history_is_drawn_from_the_log_that_a_stolen_box_wrote(
     logs = live.aws.client("logs", role=live.role("group", "BoxRole"))
     now = int(datetime.now(UTC).timestamp() * 1000)
     for stream, message in {
-        f"{box}/boot": '9.00 BOOTSTAGE stage=warm outcome=failed start=1.00 end=2.00 seconds=1.00 why="end= of it"',
+        f"{box}/boot": '9.00 BOOTSTAGE stage=warm_up outcome=failed start=1.00 end=2.00 seconds=1.00 why="end= of it"',
         f"{box}/live": "BOOTSTAGE [/x] \x1b[2J",
-        "x [/bold]": "9.00 BOOTSTAGE stage=warm outcome=done start=1.00 end=2.00",
+        "x [/bold]": "9.00 BOOTSTAGE stage=warm_up outcome=done start=1.00 end=2.00",
     }.items():
         logs.create_log_stream(logGroupName="/llm/box", logStreamName=stream)
         logs.put_log_events(
@@ -120,7 +120,7 @@ def test_history_is_drawn_from_the_log_that_a_stolen_box_wrote(
         )
     done = fleetctl("history", "--out", str(tmp_path))
     assert done.exit_code == 0, done.output
-    assert "warm 1" in done.output
+    assert "warm_up 1" in done.output
     assert "2 lines of the boxes' log were skipped" in done.output
     assert shown(without_our_colours(done.output))
 

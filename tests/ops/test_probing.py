@@ -18,7 +18,7 @@ BOOT = (
     "BOOTSTAGE stage=store start=30.0 end=30.9 outcome=reused",
     "BOOTSTAGE stage=restore start=31.0 end=92.0 outcome=ok how=streamed mb_per_s=298.4",
     "BOOTSTAGE stage=load start=92.0 end=93.0 outcome=ok how=streamed mb_per_s=298.4",
-    "BOOTSTAGE stage=warm start=92.0 end=189.0 outcome=ok",
+    "BOOTSTAGE stage=warm_up start=92.0 end=189.0 outcome=ok",
     "BOOTSTAGE stage=open start=189.0 end=189.1 outcome=ok",
     "BOOTSTAGE stage=healthy start=189.1 end=201.0 outcome=ok",
 )

@@ -3,7 +3,7 @@
   stored      the instance store holds the model
   answered    engine and lane answer at all
   running     what is loaded: the exact model, whole, with its context
-  warm        and a prompt was answered with tokens of it: what the gate may open for
+  warm_up     and a prompt was answered with tokens of it: what the gate may open for
 
 What is asked goes to the engine itself, past the line: a proof that waited behind a stuck caller would condemn a good
 box. It is what a caller asks for who wants nothing in particular, so that no caller meets a model that was not proved.
@@ -60,7 +60,7 @@ def running(box: Box) -> Optional[engine.Loaded]:
         return None
 
 
-def warm(box: Box, patience_seconds: float) -> None:
+def warm_up(box: Box, patience_seconds: float) -> None:
     """Load and ask the model until it answers; raises EngineError with what is wrong."""
     deadline = time.monotonic() + patience_seconds
     while True:
