@@ -22,7 +22,7 @@ from stacks.gateway_alarms import GatewayAlarms
 from stacks.gateway_grants import execution_role, task_role
 from stacks.group import GroupStack
 from stacks.image import gateway_image
-from stacks.network import HTTPS, door_port
+from stacks.network import HTTPS, balancer_port
 from stacks.package import CUSTOM_RESOURCES
 from stacks.store import StoreStack
 
@@ -51,7 +51,7 @@ class GatewayStack(BaseStack):
         self._subnets = ec2.SubnetSelection(subnets=group.network.vpc.public_subnets[:TASKS])
         self.table_arn = self.arn("dynamodb", f"table/{names.gateway_table(settings.fleet_name)}")
         table = self._table()
-        self.balancer, self.target_group = self._door()
+        self.balancer, self.target_group = self._make_balancer()
         service = self._service()
         service.node.add_dependency(table)
         GatewayAlarms(self, settings, topic=group.topic, balancer=self.balancer, target_group=self.target_group)
@@ -89,7 +89,7 @@ class GatewayStack(BaseStack):
             },
         )
 
-    def _door(self) -> tuple[elbv2.ApplicationLoadBalancer, elbv2.ApplicationTargetGroup]:
+    def _make_balancer(self) -> tuple[elbv2.ApplicationLoadBalancer, elbv2.ApplicationTargetGroup]:
         vpc, gateway = self._group.network.vpc, self._gateway
         target_group = elbv2.ApplicationTargetGroup(
             self,
@@ -123,14 +123,14 @@ class GatewayStack(BaseStack):
         certificate = gateway.certificate_arn
         balancer.add_listener(
             "Listener",
-            port=door_port(self._settings),
+            port=balancer_port(self._settings),
             protocol=elbv2.ApplicationProtocol.HTTPS if certificate else elbv2.ApplicationProtocol.HTTP,
             certificates=[elbv2.ListenerCertificate.from_arn(certificate)] if certificate else None,
             ssl_policy=elbv2.SslPolicy.RECOMMENDED_TLS if certificate else None,
             open=False,  # callers are admitted by name
             default_target_groups=[target_group],
         )
-        scheme = "https" if door_port(self._settings) == HTTPS else "http"
+        scheme = "https" if balancer_port(self._settings) == HTTPS else "http"
         url = f"{scheme}://{balancer.load_balancer_dns_name}/v1"
         cdk.CfnOutput(self, names.OUTPUT_ENDPOINT, value=url, description="Where callers find the gateway")
         return balancer, target_group

@@ -54,7 +54,7 @@ class GroupStack(BaseStack):
             retention=logs.RetentionDays.THREE_MONTHS,
             removal_policy=cdk.RemovalPolicy.DESTROY,
         )
-        self.balancer, self.target_group = self._front_door()
+        self.balancer, self.target_group = self._make_balancer()
         self.healthy_targets = cloudwatch.Metric(
             namespace="AWS/NetworkELB",
             metric_name="HealthyHostCount",
@@ -103,7 +103,7 @@ class GroupStack(BaseStack):
         self.topic = watchdog.topic
         Monitoring(self, settings, healthy=self.healthy_targets, watchdog=watchdog)
 
-    def _front_door(self) -> tuple[elbv2.NetworkLoadBalancer, elbv2.NetworkTargetGroup]:
+    def _make_balancer(self) -> tuple[elbv2.NetworkLoadBalancer, elbv2.NetworkTargetGroup]:
         s, vpc = self._settings, self.network.vpc
         target_group = elbv2.NetworkTargetGroup(
             self,

@@ -62,7 +62,7 @@ class Monitoring:
     def __init__(
         self, stack: BaseStack, settings: Settings, *, healthy: cloudwatch.Metric, watchdog: WatchdogFunction
     ) -> None:
-        self._room, self._fleet = stack, settings.fleet_name
+        self._stack, self._fleet = stack, settings.fleet_name
         self._topic = watchdog.topic
 
         # The watchdog answers after alarm_minutes and at the latest when the skip cap ends: after both, nobody did.
@@ -93,7 +93,7 @@ class Monitoring:
         return fleet_metric(self._fleet, name, statistic)
 
     def _alarm(self, page: str, meaning: str, metric: cloudwatch.IMetric, **how: Any) -> None:
-        mailing_alarm(self._room, self._fleet, self._topic, page, meaning, metric, **how)
+        mailing_alarm(self._stack, self._fleet, self._topic, page, meaning, metric, **how)
 
     def _dashboard(self, healthy: cloudwatch.IMetric, *, gateway: bool) -> None:
         # Every stage that a box of this fleet has reported: a search, so that a new stage needs no deploy.
@@ -113,7 +113,7 @@ class Monitoring:
             self._metric(name, "Sum") for name in (names.METRIC_INTERRUPTIONS, names.METRIC_REBALANCE_RECOMMENDATIONS)
         ]
         dashboard = cloudwatch.Dashboard(
-            self._room,
+            self._stack,
             "Dashboard",
             dashboard_name=self._fleet,
             widgets=[

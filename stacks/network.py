@@ -20,7 +20,7 @@ class FleetNetwork:
     """VPC (new or existing), S3 endpoint and the two security groups."""
 
     def __init__(self, stack: BaseStack, settings: Settings) -> None:
-        self._room = stack
+        self._stack = stack
         self.vpc = self._new_vpc(settings) if settings.network.vpc_id is None else self._existing_vpc(settings)
         if settings.network.vpc_id is None or settings.network.route_table_ids:
             self.vpc.add_gateway_endpoint("S3", service=ec2.GatewayVpcEndpointAwsService.S3)
@@ -52,7 +52,7 @@ class FleetNetwork:
 
     def _new_vpc(self, settings: Settings) -> ec2.Vpc:
         vpc = ec2.Vpc(
-            self._room,
+            self._stack,
             "Vpc",
             ip_addresses=ec2.IpAddresses.cidr(settings.network.cidr),
             availability_zones=list(settings.zones),
@@ -75,7 +75,7 @@ class FleetNetwork:
     def _existing_vpc(self, settings: Settings) -> ec2.IVpc:
         network = settings.network
         return ec2.Vpc.from_vpc_attributes(
-            self._room,
+            self._stack,
             "Vpc",
             vpc_id=str(network.vpc_id),
             availability_zones=list(settings.zones),
@@ -85,7 +85,7 @@ class FleetNetwork:
 
     def security_group(self, name: str, description: str) -> ec2.SecurityGroup:
         """A group of this network that lets nothing out by itself."""
-        return ec2.SecurityGroup(self._room, name, vpc=self.vpc, description=description, allow_all_outbound=False)
+        return ec2.SecurityGroup(self._stack, name, vpc=self.vpc, description=description, allow_all_outbound=False)
 
 
 class GatewayGroups:
@@ -97,7 +97,7 @@ class GatewayGroups:
     def __init__(self, network: FleetNetwork, settings: Settings) -> None:
         self.balancer = network.security_group("GatewayBalancerGroup", "Callers of the gateway")
         self.tasks = network.security_group("GatewayGroup", "The gateway: its port from its balancer only")
-        network.admit(self.balancer, settings, ec2.Port.tcp(door_port(settings)))
+        network.admit(self.balancer, settings, ec2.Port.tcp(balancer_port(settings)))
         if settings.gateway and settings.gateway.public:
             accept(self.balancer, "AwsSolutions-EC23", "A public gateway: TLS, and keys and caps behind it")
         serving = ec2.Port.tcp(names.GATEWAY_PORT)
@@ -107,6 +107,6 @@ class GatewayGroups:
         self.tasks.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS APIs, and the fallback")
 
 
-def door_port(settings: Settings) -> int:
+def balancer_port(settings: Settings) -> int:
     """On which the gateway's balancer listens."""
     return HTTPS if settings.gateway and settings.gateway.certificate_arn else HTTP

@@ -38,7 +38,7 @@ class WatchdogFunction:
         group_arn: str,
         launch_grants: iam.ManagedPolicy,
     ) -> None:
-        self._room, self._settings = stack, settings
+        self._stack, self._settings = stack, settings
         self._healthy_targets, self._launch_grants = healthy_targets, launch_grants
         self._group_arn, self._target_group_arn = group_arn, target_group_arn
         self.alarm = self._alarm()
@@ -56,7 +56,7 @@ class WatchdogFunction:
         floor = self._settings.capacity.min
         lacks = "No target is healthy" if floor == 1 else f"Fewer than {floor} targets are healthy"
         return cloudwatch.Alarm(
-            self._room,
+            self._stack,
             "NoHealthyTarget",
             alarm_name=names.no_healthy_target_alarm(self._settings.fleet_name),
             alarm_description=f"{lacks}: wakes the watchdog. What to do: docs/runbook/no-healthy-target.md",
@@ -69,24 +69,24 @@ class WatchdogFunction:
         )
 
     def _topic(self) -> sns.Topic:
-        topic = sns.Topic(self._room, "Mail", display_name=f"GPU fleet {self._settings.fleet_name}", enforce_ssl=True)
+        topic = sns.Topic(self._stack, "Mail", display_name=f"GPU fleet {self._settings.fleet_name}", enforce_ssl=True)
         topic.add_to_resource_policy(
             iam.PolicyStatement(
                 actions=["sns:Publish"],
                 resources=[topic.topic_arn],
                 principals=[iam.ServicePrincipal("cloudwatch.amazonaws.com")],
-                conditions={"StringEquals": {"aws:SourceAccount": self._room.account}},
+                conditions={"StringEquals": {"aws:SourceAccount": self._stack.account}},
             )
         )
         for address in self._settings.mail:
             topic.add_subscription(subscriptions.EmailSubscription(address))
         if not self._settings.mail:
-            cdk.Annotations.of(self._room).add_warning_v2("fleet:no-mail", "mail is empty: nobody hears of a failover.")
+            cdk.Annotations.of(self._stack).add_warning_v2("fleet:no-mail", "mail is empty: nobody hears of failovers.")
         return topic
 
     def _function(self) -> lambda_.Function:
         function = python_function(
-            self._room,
+            self._stack,
             "Watchdog",
             function_name=names.watchdog_function(self._settings.fleet_name),
             log_group_name=names.watchdog_log_group(self._settings.fleet_name),
@@ -112,37 +112,37 @@ class WatchdogFunction:
 
     def _clock(self) -> None:
         """By its name, not its reference: the clock calls the function, so the function cannot wait for the clock."""
-        patience_clock(self._room, self._settings, self.function)
-        arn = self._room.arn("states", f"stateMachine:{names.patience_clock(self._settings.fleet_name)}")
+        patience_clock(self._stack, self._settings, self.function)
+        arn = self._stack.arn("states", f"stateMachine:{names.patience_clock(self._settings.fleet_name)}")
         self.function.add_environment(names.ENV_CLOCK_ARN, arn)
         if isinstance(self.function.role, iam.Role):
             iam.Policy(
-                self._room,
+                self._stack,
                 "StartClock",
                 roles=[self.function.role],
-                statements=[self._room.allow("states:StartExecution", on=arn)],
+                statements=[self._stack.allow("states:StartExecution", on=arn)],
             )
 
     def _grants(self) -> list[iam.PolicyStatement]:
         """One grant for each call in lambdas/watchdog/aws.py."""
         fleet = self._settings.fleet_name
         parameters = [
-            self._room.arn("ssm", f"parameter{name(fleet)}") for name in (names.lever_parameter, names.state_parameter)
+            self._stack.arn("ssm", f"parameter{name(fleet)}") for name in (names.lever_parameter, names.state_parameter)
         ]
-        group_stack = self._room.arn("cloudformation", f"stack/{names.stack(fleet, 'group')}/*")
+        group_stack = self._stack.arn("cloudformation", f"stack/{names.stack(fleet, 'group')}/*")
         return [
-            self._room.allow("ssm:GetParameters", "ssm:PutParameter", on=parameters),
-            self._room.allow(
+            self._stack.allow("ssm:GetParameters", "ssm:PutParameter", on=parameters),
+            self._stack.allow(
                 "cloudwatch:DescribeAlarms",
-                on=self._room.arn("cloudwatch", "alarm:*"),
+                on=self._stack.arn("cloudwatch", "alarm:*"),
                 because="DescribeAlarms lists: one alarm's ARN may be refused",
             ),
-            self._room.allow(
+            self._stack.allow(
                 "cloudformation:DescribeStacks",
                 on=group_stack,
                 because="a stack's ARN ends in an id that only AWS knows",
             ),
-            self._room.allow(
+            self._stack.allow(
                 "autoscaling:UpdateAutoScalingGroup",
                 "autoscaling:SuspendProcesses",
                 "autoscaling:ResumeProcesses",
@@ -153,8 +153,8 @@ class WatchdogFunction:
                 on=self._group_arn,
                 because=GROUP_ARN_WILDCARD,
             ),
-            self._room.allow("elasticloadbalancing:DeregisterTargets", on=self._target_group_arn),
-            self._room.allow(
+            self._stack.allow("elasticloadbalancing:DeregisterTargets", on=self._target_group_arn),
+            self._stack.allow(
                 "cloudwatch:GetMetricStatistics",
                 "autoscaling:DescribeAutoScalingGroups",
                 "autoscaling:DescribeInstanceRefreshes",
@@ -186,7 +186,7 @@ class WatchdogFunction:
             ),
         }
         for name, pattern in patterns.items():
-            events.Rule(self._room, name, event_pattern=pattern, targets=[targets.LambdaFunction(self.function)])
+            events.Rule(self._stack, name, event_pattern=pattern, targets=[targets.LambdaFunction(self.function)])
         scan = targets.LambdaFunction(self.function, event=events.RuleTargetInput.from_object(SCAN_EVENT))
         period = cdk.Duration.seconds(self._settings.scan_seconds)
-        events.Rule(self._room, "Scan", schedule=events.Schedule.rate(period), targets=[scan])
+        events.Rule(self._stack, "Scan", schedule=events.Schedule.rate(period), targets=[scan])

@@ -621,7 +621,7 @@ COMMANDS = (
         ),
     ),
     WrongCommand(
-        "a button without a reason",
+        "an operator command without a reason",
         ("pin",),
         (
             "Usage: fleetctl pin [OPTIONS]",
@@ -631,12 +631,12 @@ COMMANDS = (
         ),
     ),
     WrongCommand(
-        "a button with an empty reason",
+        "an operator command with an empty reason",
         ("pin", "--why", "", "--yes"),
         ("pin: --why is blank; allowed: a reason in words, for whoever reads the log later",),
     ),
     WrongCommand(
-        "a button with a reason of blanks",
+        "an operator command with a reason of blanks",
         ("arm", "--why", "  ", "--yes"),
         ("arm: --why is blank; allowed: a reason in words, for whoever reads the log later",),
     ),

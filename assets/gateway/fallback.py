@@ -159,7 +159,7 @@ def _gpu_again(now: Situation, last: Failure | None) -> AskTarget | None:
 def _back_in_line(now: Situation) -> Step:
     """The GPU's line again, with the age of the request's arrival, for what is left of its budget; then the truth."""
     if now.elapsed + LINE_PAUSE_SECONDS >= now.budget:
-        return _refuse(now, _story(now))
+        return _refuse(now, _what_failed(now))
     if now.gpu:
         return Wait(LINE_PAUSE_SECONDS)
     return AskTarget(Tier.GPU, LINE_PAUSE_SECONDS if now.failures else 0.0, True)
@@ -170,7 +170,7 @@ def _refuse(now: Situation, why: str) -> Refuse:
     return Refuse(int(min(asked, default=DEFAULT_RETRY_AFTER_SECONDS)) or 1, why)
 
 
-def _story(now: Situation) -> str:
+def _what_failed(now: Situation) -> str:
     last = {failure.tier: failure for failure in now.failures}
     gpu = last[Tier.GPU].message if Tier.GPU in last else now.gpu
     cloud = last[Tier.CLOUD].message if Tier.CLOUD in last else now.cloud

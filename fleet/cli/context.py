@@ -1,4 +1,4 @@
-"""What every subcommand starts from: the settings and the door to AWS, made on demand, once per command."""
+"""What every subcommand starts from: the settings and the access to AWS, made on demand, once per command."""
 
 import errno
 import os

@@ -35,7 +35,7 @@ LONGEST_PAUSE_SECONDS = 1.5
 PIPE_COLUMNS = 120
 UNWARNED = "The same without early warnings: no loss is announced ahead of its notice"
 CALLERS = "What callers met"
-CAPTION = "degraded minutes, spells of them and their lengths (median / 90 % / longest, min); ±: 95 % interval"
+CAPTION = "degraded minutes, windows of them and their lengths (median / 90 % / longest, min); ±: 95 % interval"
 
 
 @click.command("drill")
@@ -227,7 +227,7 @@ def _rows(jobs: Sequence[Job], workers: int | None, console: Console, key: Calla
 
 
 def _tell(job: Job, speed: float, console: Console) -> None:
-    """The story at `speed` times real time; quiet hours pass in a moment."""
+    """The drill at `speed` times real time; quiet hours pass in a moment."""
     last: list[float] = []
 
     def emit(event: Event) -> None:
@@ -261,7 +261,7 @@ def _cells(row: Row) -> dict[str, str]:
     return {
         "policy": row.name,
         **(several if row.desired > 1 else {"degraded min": str(row.degraded_minutes)}),
-        "spells": f"{len(lengths) / len(row.results):.1f}",
+        "windows": f"{len(lengths) / len(row.results):.1f}",
         "p50 / p90 / max": " / ".join(f"{quantile(lengths, share):.0f}" for share in (0.5, 0.9, 1.0))
         if lengths
         else "-",
@@ -305,7 +305,7 @@ def _page(
     for name, log in logs.items():
         with (out / f"events-{name}.jsonl").open("w", encoding="utf-8") as file:
             events.write(log, file)
-    zooms = next(filter(None, (html_report.longest_spells(spans.read(log)) for log in logs.values())), [])
+    zooms = next(filter(None, (html_report.longest_windows(spans.read(log)) for log in logs.values())), [])
     chapters = [
         html_report.chapter(log, out, title=catalogue.POLICIES[name].name, prefix=f"timeline-{name}", zooms=zooms)
         for name, log in logs.items()

@@ -141,35 +141,35 @@ def _play(
 
     settings = operator.settings
 
-    def tell(line: str) -> None:
+    def narrate(line: str) -> None:
         say(line, err=True)
 
     with ExitStack() as stack:
         if live:
-            stage: Any = LiveStage(settings, operator.aws, endpoint or _endpoint(operator), tell=tell)
+            stage: Any = LiveStage(settings, operator.aws, endpoint or _endpoint(operator), narrate=narrate)
             stack.callback(stage.lights_on)  # wherever the day ended
         else:
-            from fleet.gameday.embedded_stage import EmbeddedStage, front_door
+            from fleet.gameday.embedded_stage import EmbeddedStage, balancer_standin
             from fleet.localaws.standing_fleet import standing  # moto and the app: only where they are played with
 
-            tell("an AWS inside this machine, the fleet deployed on it ...")
+            narrate("an AWS inside this machine, the fleet deployed on it ...")
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             fleet = stack.enter_context(standing(folder, operator.settings_path))
             aws = Aws(settings.region, environment=fleet.aws.environment())
-            stage = EmbeddedStage(fleet, aws, stack.enter_context(front_door(aws, settings.fleet_name)))
+            stage = EmbeddedStage(fleet, aws, stack.enter_context(balancer_standin(aws, settings.fleet_name)))
         steps, load = day_scenario.steps(settings), Load(stage.endpoint, settings.model.name)
         if number:
             steps, chosen = fault_injection.steps(settings, number, time.sleep), fault_injection.SCENARIOS[number]
             load = dataclasses.replace(load, threads=chosen.threads, prompts=chosen.prompts)
         day = day_scenario.Day(stage, stack.enter_context(load) if with_load else None)
         began = datetime.now(UTC)
-        receipts = list(day_scenario.play(day, steps, tell, to_the_end=not live))
+        receipts = list(day_scenario.play(day, steps, narrate, to_the_end=not live))
         return receipts, day_report.write(day, receipts, began, out)
 
 
 def _endpoint(operator: Operator) -> str:
-    room = names.STACK_GATEWAY if operator.settings.gateway else "group"  # with one, nobody else may call the fleet's
-    name = names.stack(operator.settings.fleet_name, room)
+    suffix = names.STACK_GATEWAY if operator.settings.gateway else "group"  # with one, nobody else may call the fleet's
+    name = names.stack(operator.settings.fleet_name, suffix)
     outputs = operator.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
     return str(next(output["OutputValue"] for output in outputs if output["OutputKey"] == names.OUTPUT_ENDPOINT))
 

@@ -132,7 +132,7 @@ def pin_ami_command(operator: Operator, ami_id: str | None, yes: bool) -> None:
     say(f"{operator.settings_path}: ami_id {before or 'null'} -> {image.id}. Next: make diff")
 
 
-def _button(name: str) -> click.Command:
+def _operator_command(name: str) -> click.Command:
     """One of the commands that invoke the watchdog."""
 
     @click.command(name, help=commands.HELP[name])
@@ -140,13 +140,13 @@ def _button(name: str) -> click.Command:
     @click.option("--yes", is_flag=True, help="Do not ask.")
     @json_option
     @pass_operator
-    def button(operator: Operator, why: str, yes: bool, as_json: bool) -> None:
-        press_button(operator, name, why=why, yes=yes, as_json=as_json)
+    def command(operator: Operator, why: str, yes: bool, as_json: bool) -> None:
+        invoke_watchdog(operator, name, why=why, yes=yes, as_json=as_json)
 
-    return button
+    return command
 
 
-def press_button(operator: Operator, name: str, *, why: str, yes: bool, as_json: bool) -> None:
+def invoke_watchdog(operator: Operator, name: str, *, why: str, yes: bool, as_json: bool) -> None:
     """Ask, invoke the watchdog, show its record."""
     why = one_line(why)
     if not why:
@@ -163,7 +163,8 @@ def press_button(operator: Operator, name: str, *, why: str, yes: bool, as_json:
         tables.record(record)
 
 
-BUTTONS = tuple(_button(name) for name in commands.EFFECT if name != "probe")  # which has a verb of its own
+# `probe` has a verb of its own.
+OPERATOR_COMMANDS = tuple(_operator_command(name) for name in commands.EFFECT if name != "probe")
 
 
 @click.command("review")
@@ -202,4 +203,4 @@ def review_command(operator: Operator, assembly: Path, out: Path | None, as_json
         say(text.rstrip("\n"))
 
 
-COMMANDS = (status_command, preflight_command, ask_command, *BUTTONS, pin_ami_command, review_command)
+COMMANDS = (status_command, preflight_command, ask_command, *OPERATOR_COMMANDS, pin_ami_command, review_command)

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from fleet.cli.context import Operator, folder, json_option, pass_operator
-from fleet.cli.operate import press_button, print_json
+from fleet.cli.operate import invoke_watchdog, print_json
 from fleet.core.errors import UserError
 from fleet.core.terminal import say
 from fleet.ops import commands, probing
@@ -29,7 +29,7 @@ def probe_command(
     if not everything:
         if record is not None:
             raise UserError("probe: --record without --all; allowed: both, or neither")
-        press_button(operator, "probe", why=why, yes=yes, as_json=as_json)
+        invoke_watchdog(operator, "probe", why=why, yes=yes, as_json=as_json)
         return
     if record is not None:
         folder("probe", record.parent)

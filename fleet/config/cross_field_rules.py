@@ -128,7 +128,7 @@ def _termination_hook(s: Settings) -> Iterator[Problem]:
         yield Problem("drain.termination_hook_seconds", hook, allowed)
 
 
-def _room_for_launch_first(s: Settings) -> Iterator[Problem]:
+def _launch_first_fits(s: Settings) -> Iterator[Problem]:
     if s.capacity.max <= s.capacity.min:
         allowed = f"above capacity.min ({s.capacity.min}), or no successor can launch before its predecessor ends"
         yield Problem("capacity.max", s.capacity.max, allowed)
@@ -324,7 +324,7 @@ RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _score_types,
     _score_types_cover_pools,
     _own_pools,
-    _room_for_launch_first,
+    _launch_first_fits,
     _growth,
     _on_demand_base,
     _order_of_thresholds,

@@ -1,4 +1,4 @@
-"""The gateway's contradictions: what is fine alone and wrong beside the rest, as in `fleet.config.cross_field_rules`.
+"""The gateway's cross-field rules: fine alone, wrong beside the rest, as in `fleet.config.cross_field_rules`.
 
 Without a `gateway` section no rule says anything.
 """
@@ -75,7 +75,7 @@ def _aliases(g: Gateway, s: Any) -> Iterator[Problem]:
     yield from distinct("gateway.aliases", g.aliases)
 
 
-def _one_door(g: Gateway, s: Any) -> Iterator[Problem]:
+def _one_public_endpoint(g: Gateway, s: Any) -> Iterator[Problem]:
     if s.network.allow_public:
         allowed = "false with a gateway, which alone may call the fleet's own balancer: gateway.public opens its"
         yield Problem("network.allow_public", True, allowed)
@@ -114,7 +114,7 @@ GATEWAY_RULES = tuple(
             _fallback,
             _tiers,
             _aliases,
-            _one_door,
+            _one_public_endpoint,
             _public,
             _certificate,
         ),

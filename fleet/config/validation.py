@@ -1,7 +1,7 @@
 """Checks `cdk.json` at synth and in the CLI: every problem at once, each with its key, its value and what is allowed.
 
 Two kinds of problems. The schema: each value against the type and bounds of its field in `settings`, by pydantic.
-The contradictions (`cross_field_rules`): values that are fine alone and wrong together, judged in the same message
+The cross-field rules (`cross_field_rules`): values that are fine alone and wrong together, judged in the same message
 unless the schema has refused one of them already, so one mistake makes one line.
 """
 
@@ -152,7 +152,7 @@ def allowed(field: "dataclasses.Field[Any]", *, item: bool = False) -> str:
 
 
 def _known(kind: Any, raw: Any, refused: set[str], prefix: str = "") -> types.SimpleNamespace:
-    """The values that the schema took, defaults filled in, so that contradictions can be told in the same message."""
+    """The values that the schema took, defaults filled in, so that cross-field rules are judged in the same message."""
     known = types.SimpleNamespace()
     for field in dataclasses.fields(kind):
         key = prefix + field.name

@@ -28,68 +28,68 @@ CLOCK = (
     "night's own times."
 )
 WARM_BUDGET_SECONDS, FIRST_BUDGET_SECONDS = 90, 300  # reported, not enforced
-MORNING = timedelta(hours=8)  # after the drought's midnight; the hour is the story's, not recorded
+MORNING = timedelta(hours=8)  # after the drought's midnight; the hour is the demo's, not recorded
 
 
 def main(cdk_json: Path = cdk_cli.ROOT / "cdk.json") -> int:
-    """Tell the story; 1 where the fleet did not do what it says."""
-    tell = Narrator()
+    """Play all acts; 1 where the fleet did not do what it says."""
+    screen = Narrator()
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     try:
         app = cdk_cli.with_settings(OUT / "app", cdk_cli.anywhere(cdk_json), cdk_json)
         settings = validation.load(app / "cdk.json")
         with localaws.server(OUT / "aws", settings.region) as aws:
-            _story(Deployed(aws, settings), app, tell)
+            _acts(Deployed(aws, settings), app, screen)
     except UserError as error:
         exit_with(error)
     except (DemoError, CdkError, EmbeddedError) as error:
-        tell.console.print(f"\ndemo failed: {error}", style="red", markup=False)
+        screen.console.print(f"\ndemo failed: {error}", style="red", markup=False)
         return 1
     return 0
 
 
-def _story(fleet: Deployed, app: Path, tell: Narrator) -> None:
+def _acts(fleet: Deployed, app: Path, screen: Narrator) -> None:
     cdk = Cdk(fleet.aws.environment(), OUT / "cdk.log")
     assembly, changed = OUT / "cdk.out", OUT / "cdk.out.morning"
-    store, group = (names.stack(fleet.settings.fleet_name, room) for room in ("store", "group"))
+    store, group = (names.stack(fleet.settings.fleet_name, stack) for stack in ("store", "group"))
 
-    tell.heading("From nothing to a fleet in service, on an AWS inside this machine")
+    screen.heading("From nothing to a fleet in service, on an AWS inside this machine")
     with ThreadPoolExecutor(max_workers=2) as background:
-        with tell.step("cloud up; cdk synth and cdk bootstrap, side by side"):
+        with screen.step("cloud up; cdk synth and cdk bootstrap, side by side"):
             synth = background.submit(cdk.synth, assembly, app_dir=app)
             cdk.bootstrap(localaws.ACCOUNT, fleet.aws.region, OUT / "empty")
             synth.result()
         morning = background.submit(cdk.synth, changed, app_dir=_changed_user_data(fleet, app))
-        with tell.step("cdk deploy: the model store"):
+        with screen.step("cdk deploy: the model store"):
             cdk.deploy(assembly, store)
-        with tell.step("fleetctl publish: engine, GGUF and Modelfile, with checksums"):
+        with screen.step("fleetctl publish: engine, GGUF and Modelfile, with checksums"):
             publish(fleet, app / "cdk.json", OUT / "artifacts")
-        with tell.step("cdk deploy: network, lever, group, watchdog, monitoring"):
+        with screen.step("cdk deploy: network, lever, group, watchdog, monitoring"):
             cdk.deploy(assembly)
         morning.result()
     (box,) = fleet.boxes()
-    tell.fact(f"In service: {box['InstanceId']}, {box['InstanceType']}, {box.get('InstanceLifecycle')}, lever 0.")
+    screen.fact(f"In service: {box['InstanceId']}, {box['InstanceType']}, {box.get('InstanceLifecycle')}, lever 0.")
 
-    tell.heading("Act 1. The night of 28 July 2026: an alarm that was better ignored")
-    short = acts.declined(fleet, nights.short_night(), tell)
-    tell.heading("Act 2. The drought of 22 July 2026: nobody at the keyboard")
-    dry = acts.failed_over(fleet, nights.drought(), tell)
-    tell.heading("Act 3. The next morning's deploy")
+    screen.heading("Act 1. The night of 28 July 2026: an alarm that was better ignored")
+    short = acts.declined(fleet, nights.short_night(), screen)
+    screen.heading("Act 2. The drought of 22 July 2026: nobody at the keyboard")
+    dry = acts.failed_over(fleet, nights.drought(), screen)
+    screen.heading("Act 3. The next morning's deploy")
     at = dry[0].at.replace(hour=0) + MORNING
-    deploy = acts.deployed_again(fleet, lambda: cdk.deploy(changed, group), at, tell)
+    deploy = acts.deployed_again(fleet, lambda: cdk.deploy(changed, group), at, screen)
 
-    tell.heading("Act 4. What callers meet: the gateway, a notice, minutes without a box")
-    met = callers.played(OUT / "callers", tell, callers.SCALE)
-    callers.told(met, tell)
+    screen.heading("Act 4. What callers meet: the gateway, a notice, minutes without a box")
+    met = callers.played(OUT / "callers", screen, callers.SCALE)
+    callers.told(met, screen)
     picture = callers_picture.draw(met.everybody, OUT / "callers.svg", callers.SCALE)
 
-    tell.heading("What the three nights came to")
-    _sum(fleet, [short, dry, deploy], [html_report.Picture("what callers met", picture)], tell)
-    tell.heading("Destroy")
-    _destroy(fleet, cdk, assembly, tell)
-    tell.fact(
-        f"\nThe demo took {tell.elapsed:.0f} s; budgets on two cores: {WARM_BUDGET_SECONDS} s warm, "
+    screen.heading("What the three nights came to")
+    _sum(fleet, [short, dry, deploy], [html_report.Picture("what callers met", picture)], screen)
+    screen.heading("Destroy")
+    _destroy(fleet, cdk, assembly, screen)
+    screen.fact(
+        f"\nThe demo took {screen.elapsed:.0f} s; budgets on two cores: {WARM_BUDGET_SECONDS} s warm, "
         f"{FIRST_BUDGET_SECONDS} s for a first run with its set-up."
     )
 
@@ -101,7 +101,7 @@ def _changed_user_data(fleet: Deployed, app: Path) -> Path:
     return cdk_cli.with_settings(OUT / "morning", {"drain": changed}, app / "cdk.json")
 
 
-def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[html_report.Picture], tell: Narrator) -> None:
+def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[html_report.Picture], screen: Narrator) -> None:
     """Degraded minutes and dollars, from the log alone; then log and report on disk."""
     with (OUT / "events.jsonl").open("w") as file:
         for log in logs:
@@ -122,13 +122,13 @@ def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[html_report.Picture
         f"{degraded:.0f} degraded minutes in {hours:.1f} hours; ${usd:.2f} against ${all_on_demand:.2f} all on-demand. "
         f"A quiet day costs ${24 * price.spot_usd:.2f} against ${24 * price.on_demand_usd:.2f}."
     )
-    tell.fact(line)
+    screen.fact(line)
     page = html_report.page(OUT, title=TITLE, chapters=chapters, charts=charts, notes=[line, CLOCK])
-    tell.fact(f"Event log: {(OUT / 'events.jsonl').relative_to(cdk_cli.ROOT)}")
-    tell.fact(f"Report:    {page.relative_to(cdk_cli.ROOT)}")
+    screen.fact(f"Event log: {(OUT / 'events.jsonl').relative_to(cdk_cli.ROOT)}")
+    screen.fact(f"Report:    {page.relative_to(cdk_cli.ROOT)}")
 
 
-def _destroy(fleet: Deployed, cdk: Cdk, assembly: Path, tell: Narrator) -> None:
+def _destroy(fleet: Deployed, cdk: Cdk, assembly: Path, screen: Narrator) -> None:
     """What is kept on purpose is all that is left."""
     name = fleet.settings.fleet_name
     kept = {
@@ -136,13 +136,13 @@ def _destroy(fleet: Deployed, cdk: Cdk, assembly: Path, tell: Narrator) -> None:
         f"parameter: {names.lever_parameter(name)}": "the lever, so that no new deploy undoes a failover; free",
         f"parameter: {names.state_parameter(name)}": "the watchdog's state; free",
     }
-    with tell.step("cdk destroy: everything"):
+    with screen.step("cdk destroy: everything"):
         cdk.destroy(assembly)
     left = inventory.listing(fleet.aws)
     acts.must(left == set(kept), f"after destroy only {sorted(kept)} are left, but {sorted(left)}")
-    tell.fact("Left by listing, all of it on purpose:")
+    screen.fact("Left by listing, all of it on purpose:")
     for item, why in kept.items():
-        tell.fact(f"  {item} ({why})")
+        screen.fact(f"  {item} ({why})")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ LONG_AGO_SECONDS = 86400  # the group's age by then: past every grace for a new 
 
 
 class DemoError(Exception):
-    """The fleet did not do what the story says it does."""
+    """The fleet did not do what the demo says it does."""
 
 
 class Log(list[Event]):
@@ -36,13 +36,13 @@ class Log(list[Event]):
 
 
 def must(condition: bool, what: str) -> None:
-    """The story's claims are checked as it is told."""
+    """What the demo claims is checked as it is said."""
     if not condition:
         raise DemoError(f"the fleet did not do what it promises: {what}")
 
 
 def _pool(fleet: Deployed) -> Pool:
-    """The story's boxes are all of the fleet's first pool."""
+    """The demo's boxes are all of the fleet's first pool."""
     return fleet.settings.pool(fleet.settings.pools[0])
 
 
@@ -55,7 +55,7 @@ def _serving_box(log: Log, fleet: Deployed, start: datetime) -> str:
     return str(box["InstanceId"])
 
 
-def _taken(log: Log, fleet: Deployed, tell: Narrator, box: str, at: datetime) -> None:
+def _taken(log: Log, fleet: Deployed, screen: Narrator, box: str, at: datetime) -> None:
     """AWS takes the box, and the market sells no other."""
     fleet.market(spot=False)
     fleet.reclaim()
@@ -65,10 +65,10 @@ def _taken(log: Log, fleet: Deployed, tell: Narrator, box: str, at: datetime) ->
     log.add(at, "box.ended", box=box, why="reclaim")
     log.add(at, "market", pool=fleet.settings.pools[0], sells=False)
     log.add(at, "launch.failed", purchase="spot", pool=fleet.settings.pools[0], why="no spot capacity")
-    tell.at(at, f"AWS takes {box}. The market sells no other: nobody serves.", "red")
+    screen.at(at, f"AWS takes {box}. The market sells no other: nobody serves.", "red")
 
 
-def _woken(log: Log, fleet: Deployed, tell: Narrator, at: datetime, woke: Callable[[], None]) -> dict[str, Any]:
+def _woken(log: Log, fleet: Deployed, screen: Narrator, at: datetime, woke: Callable[[], None]) -> dict[str, Any]:
     """Something wakes the deployed function; its record goes into the log at the night's own time."""
     before = len(fleet.decisions())
     woke()
@@ -76,91 +76,91 @@ def _woken(log: Log, fleet: Deployed, tell: Narrator, at: datetime, woke: Callab
     must(len(runs) == 1 and "result" in runs[0], f"one invocation that ends well, but: {runs}")
     record: dict[str, Any] = runs[0]["result"]
     log.add(at, "decision", **record)
-    tell.at(at, f"watchdog ({runs[0]['seconds']:.1f} s, the deployed zip): {record['reason']}", "yellow")
+    screen.at(at, f"watchdog ({runs[0]['seconds']:.1f} s, the deployed zip): {record['reason']}", "yellow")
     return runs[0]
 
 
-def declined(fleet: Deployed, night: ShortNight, tell: Narrator) -> Log:
+def declined(fleet: Deployed, night: ShortNight, screen: Narrator) -> Log:
     """Act 1: the alarm finds a young box, and the watchdog waits."""
     log = Log()
     start = night.gone - timedelta(minutes=4)
     old = _serving_box(log, fleet, start)
-    _taken(log, fleet, tell, old, night.gone)
+    _taken(log, fleet, screen, old, night.gone)
 
     fleet.market(spot=True)
     (box,) = fleet.boxes()
     fleet.set_health("initial")
     log.add(night.launched, "market", pool=fleet.settings.pools[0], sells=True)
     log.launched(night.launched, box["InstanceId"], "spot", _pool(fleet))
-    tell.at(night.launched, f"The market sells again: {box['InstanceId']} launches and warms up.")
+    screen.at(night.launched, f"The market sells again: {box['InstanceId']} launches and warms up.")
     log.add(night.serving, "box.serving", box=box["InstanceId"])
-    tell.at(night.serving, "It serves. The alarm, minutes behind, does not know yet.")
+    screen.at(night.serving, "It serves. The alarm, minutes behind, does not know yet.")
 
     age = (night.alarm - night.launched).total_seconds()
     fleet.age_boxes(age)
     log.add(night.alarm, "alarm", state="ALARM")
-    tell.at(night.alarm, f"ALARM: no healthy target for 12 minutes. The box is {age / 60:.0f} minutes old.", "red")
-    run = _woken(log, fleet, tell, night.alarm, lambda: fleet.set_alarm("ALARM"))
+    screen.at(night.alarm, f"ALARM: no healthy target for 12 minutes. The box is {age / 60:.0f} minutes old.", "red")
+    run = _woken(log, fleet, screen, night.alarm, lambda: fleet.set_alarm("ALARM"))
     must(any(names.LINE_SKIPPED_YOUNG in line for line in run["log"]), f"logs {names.LINE_SKIPPED_YOUNG!r}")
     must((fleet.lever(), fleet.percentage(), fleet.mails()) == ("0", 0, []), "no flip, no mail")
-    tell.at(night.alarm, "The lever stays 0. Nobody is mailed.", "green")
+    screen.at(night.alarm, "The lever stays 0. Nobody is mailed.", "green")
 
     fleet.set_health("healthy")
     log.add(night.ok, "alarm", state="OK")
-    _woken(log, fleet, tell, night.ok, lambda: fleet.set_alarm("OK"))
+    _woken(log, fleet, screen, night.ok, lambda: fleet.set_alarm("OK"))
     log.add(night.ok + timedelta(minutes=8), "end")
     return log
 
 
-def failed_over(fleet: Deployed, night: Drought, tell: Narrator) -> Log:
+def failed_over(fleet: Deployed, night: Drought, screen: Narrator) -> Log:
     """Act 2: nothing is on its way, and the watchdog buys on-demand."""
     log = Log()
     start = night.gone.replace(minute=0, second=0)
     old = _serving_box(log, fleet, start)
-    _taken(log, fleet, tell, old, night.gone)
+    _taken(log, fleet, screen, old, night.gone)
     fleet.age_group(LONG_AGO_SECONDS)
 
     log.add(night.alarm, "alarm", state="ALARM")
-    tell.at(night.alarm, "ALARM: no healthy target for 12 minutes, and no box on its way.", "red")
-    _woken(log, fleet, tell, night.failover, lambda: fleet.set_alarm("ALARM"))
+    screen.at(night.alarm, "ALARM: no healthy target for 12 minutes, and no box on its way.", "red")
+    _woken(log, fleet, screen, night.failover, lambda: fleet.set_alarm("ALARM"))
     must(fleet.lever() == "100" and fleet.percentage() == 100, "100 in the parameter and in the group")
     log.add(night.failover, "lever", percentage=fleet.percentage())
     log.add(night.failover, "mode", mode=fleet.state()["mode"])
-    tell.at(night.failover, "The lever is 100, in the parameter and in the group.", "green")
+    screen.at(night.failover, "The lever is 100, in the parameter and in the group.", "green")
     mails = fleet.mails()
     must(len(mails) == 1, f"exactly one mail, but {len(mails)}")
     log.add(night.failover, "mail", subject=mails[0]["subject"], body=mails[0]["body"])
-    tell.at(night.failover, f"Mail: {mails[0]['subject']}")
+    screen.at(night.failover, f"Mail: {mails[0]['subject']}")
 
     (box,) = fleet.boxes()
     must("InstanceLifecycle" not in box, "the new box is on-demand")
     log.launched(night.launched, box["InstanceId"], "on-demand", _pool(fleet))
-    tell.at(night.launched, f"{box['InstanceId']} launches, on-demand.")
+    screen.at(night.launched, f"{box['InstanceId']} launches, on-demand.")
     fleet.set_health("healthy")
     log.add(night.serving, "box.serving", box=box["InstanceId"])
     minutes = (night.serving - night.gone).total_seconds() / 60
-    tell.at(night.serving, f"It serves, {minutes:.0f} minutes after the reclaim. Without a watchdog: 4 h 37 min.")
+    screen.at(night.serving, f"It serves, {minutes:.0f} minutes after the reclaim. Without a watchdog: 4 h 37 min.")
     log.add(night.ok, "alarm", state="OK")
-    _woken(log, fleet, tell, night.ok, lambda: fleet.set_alarm("OK"))
+    _woken(log, fleet, screen, night.ok, lambda: fleet.set_alarm("OK"))
     log.add(start + timedelta(hours=1), "end")
     return log
 
 
-def deployed_again(fleet: Deployed, deploy: Callable[[], Any], morning: datetime, tell: Narrator) -> Log:
+def deployed_again(fleet: Deployed, deploy: Callable[[], Any], morning: datetime, screen: Narrator) -> Log:
     """Act 3: somebody deploys changed user data while the fleet is failed over."""
     log = Log()
     (box,) = fleet.boxes()
     log.add(morning, "start", name=f"{morning:%d %B %Y}, the next morning", desired=1)
     log.launched(morning, box["InstanceId"], "on-demand", _pool(fleet))
     log.add(morning, "box.serving", box=box["InstanceId"])
-    tell.at(morning, f"Somebody deploys changed user data. So far: template version {fleet.template_version()}.")
+    screen.at(morning, f"Somebody deploys changed user data. So far: template version {fleet.template_version()}.")
     must(fleet.template_version() == "1", "the first deploy is template version 1")
-    with tell.step("cdk deploy: changed user data"):
+    with screen.step("cdk deploy: changed user data"):
         deploy()
     done = morning + timedelta(minutes=5)
     must(fleet.template_version() == "2", "the group is pinned to template version 2")
     must(fleet.lever() == "100" and fleet.percentage() == 100, "the deploy keeps the lever")
     log.add(done, "deploy", template_version=2, lever=fleet.percentage())
-    tell.at(done, "Template version 2, and the group is pinned to it. The lever stays 100.", "green")
+    screen.at(done, "Template version 2, and the group is pinned to it. The lever stays 100.", "green")
     log.add(morning + timedelta(minutes=20), "end")
     return log

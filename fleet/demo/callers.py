@@ -171,7 +171,7 @@ async def play(folder: Path, scale: float, every: float = EVERY) -> Played:
     await service.gpu(engine.address)
     state = await service.deploy(2, environment(scale))
     try:
-        callers = asyncio.create_task(_callers(state["door"], scale, every))
+        callers = asyncio.create_task(_callers(state["url"], scale, every))
         await asyncio.sleep(NOTICE / scale)
         engine.draining = True
         await asyncio.sleep((DARK - NOTICE) / scale)
@@ -186,13 +186,13 @@ async def play(folder: Path, scale: float, every: float = EVERY) -> Played:
         await service.end()
 
 
-def played(folder: Path, tell: Narrator, scale: float) -> Played:
+def played(folder: Path, screen: Narrator, scale: float) -> Played:
     """Play it in a process of its own; what every caller met. Raises DemoError where it did not come to its end."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     command = [sys.executable, "-m", "fleet.demo.callers", str(folder), str(scale)]
     with (
-        tell.step(f"{END / 60:.0f} minutes of callers in {END / scale:.0f} s"),
+        screen.step(f"{END / 60:.0f} minutes of callers in {END / scale:.0f} s"),
         (folder / "callers.log").open("w") as log,
     ):
         done = subprocess.run(command, cwd=cdk_cli.ROOT, stdout=log, stderr=log, check=False)  # noqa: S603  (our own)
@@ -202,18 +202,18 @@ def played(folder: Path, tell: Narrator, scale: float) -> Played:
     return Played(**{**found, "everybody": [DemoRequest(**each) for each in found["everybody"]]})
 
 
-def told(played: Played, tell: Narrator) -> None:
+def told(played: Played, screen: Narrator) -> None:
     """Who answered, the slowest, and every error; raises DemoError where a caller was left without a word."""
     everybody = played.everybody
     well = [asked for asked in everybody if not asked.error]
     must(bool(well), "somebody is answered")
     by = Counter(asked.by for asked in well)
-    tell.fact(f"{len(everybody)} requests: {by['gpu']} answered by the GPU, {by['fallback']} by the cloud's stand-in.")
-    tell.fact(f"The successor had its first request {played.gpu_again:.2f} real seconds after it served.")
-    tell.fact(f"The slowest took {max(asked.seconds for asked in well):.0f} s, of the 98 that a proxy gives.")
+    screen.fact(f"{len(everybody)} requests: {by['gpu']} by the GPU, {by['fallback']} by a stand-in cloud model.")
+    screen.fact(f"The successor had its first request {played.gpu_again:.2f} real seconds after it served.")
+    screen.fact(f"The slowest took {max(asked.seconds for asked in well):.0f} s, of the 98 that a proxy gives.")
     for asked in everybody:
         if asked.error:
-            tell.fact(f"Asked at {asked.at / 60:.1f} min: {asked.error}.")
+            screen.fact(f"Asked at {asked.at / 60:.1f} min: {asked.error}.")
     odd = [asked for asked in everybody if asked.error and not asked.tokens and asked.error != HONEST]
     must(not odd, f"every caller is answered or told the truth; but {odd}")
 

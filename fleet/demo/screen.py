@@ -1,4 +1,4 @@
-"""The demo's screen: steps with their seconds, the story's lines with their historic times."""
+"""The demo's screen: steps with their seconds, lines with their historic times."""
 
 import time
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ class Narrator:
         self.seconds: dict[str, float] = {}
 
     def heading(self, text: str) -> None:
-        """A chapter of the story."""
+        """A chapter of the demo."""
         self.console.print(f"\n[bold]{escape(text)}[/bold]")
 
     @contextmanager

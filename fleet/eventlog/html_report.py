@@ -12,8 +12,7 @@ import jinja2
 from markupsafe import Markup
 
 from fleet.core.untrusted import printable
-from fleet.eventlog import boot_chart, timeline
-from fleet.eventlog import spans as story
+from fleet.eventlog import boot_chart, spans, timeline
 from fleet.eventlog.events import Event
 from fleet.eventlog.measure import Measure
 
@@ -67,26 +66,26 @@ class Chapter:
 def render(events: Sequence[Event], out_dir: Path, *, title: str) -> Path:
     """Draw one log: `timeline.svg`, `timeline.png` and `report.html` in `out_dir`; the path of the page."""
     out_dir.mkdir(parents=True, exist_ok=True)
-    told = story.read(events)
+    told = spans.read(events)
     timeline.save(told, out_dir / "timeline.svg", title=title)
     timeline.save(told, out_dir / "timeline.png", title=title)
     return page(out_dir, title=title, chapters=[chapter(events, out_dir, title=title, prefix="timeline")])
 
 
 def chapter(
-    events: Iterable[Event], out_dir: Path, *, title: str, prefix: str, zooms: Sequence[story.Span] | None = None
+    events: Iterable[Event], out_dir: Path, *, title: str, prefix: str, zooms: Sequence[spans.Span] | None = None
 ) -> Chapter:
     """Draw one log and collect what its page says of it. Files are named after `prefix`.
 
-    `zooms` is what to draw in detail, alike for the chapters of a page; None: this log's own longest degraded spells.
+    `zooms` is what to draw in detail, alike for the chapters of a page; None: this log's own longest degraded windows.
     """
     out_dir.mkdir(parents=True, exist_ok=True)
     events = list(events)
-    told = story.read(events)
+    told = spans.read(events)
     suffix = ".svg" if len(told.lives) <= SVG_LIVES_AT_MOST else ".png"
     whole = timeline.save(told, out_dir / f"{prefix}{suffix}", title=title)
     pictures = [Picture(title, whole)]
-    for number, zoom in enumerate(longest_spells(told) if zooms is None else zooms, 1):
+    for number, zoom in enumerate(longest_windows(told) if zooms is None else zooms, 1):
         start, end = (timeline.clock(at)[:-3] for at in (zoom.start, zoom.end))
         caption = f"{start} to {end.rpartition(' ')[2]}: {_degraded_minutes(told, zoom):.0f} min degraded"
         path = out_dir / f"{prefix}-{number}.svg"
@@ -130,18 +129,18 @@ def page(
     return path
 
 
-def longest_spells(told: story.Spans) -> list[story.Span]:
-    """The longest degraded spells of a long log that somebody decided in, with a margin: worth a picture each."""
+def longest_windows(told: spans.Spans) -> list[spans.Span]:
+    """The longest degraded windows of a long log that somebody decided in, with a margin: worth a picture each."""
     if told.end - told.start < LONG_SECONDS or not told.decisions:
         return []
-    spells = sorted(told.degraded(), key=lambda span: span.start - span.end)[:ZOOMS]
+    windows = sorted(told.degraded(), key=lambda span: span.start - span.end)[:ZOOMS]
     return [
-        story.Span(max(told.start, s.start - ZOOM_MARGIN_SECONDS), min(told.end, s.end + ZOOM_MARGIN_SECONDS), s.value)
-        for s in sorted(spells, key=lambda span: span.start)
+        spans.Span(max(told.start, s.start - ZOOM_MARGIN_SECONDS), min(told.end, s.end + ZOOM_MARGIN_SECONDS), s.value)
+        for s in sorted(windows, key=lambda span: span.start)
     ]
 
 
-def _degraded_minutes(told: story.Spans, within: story.Span) -> float:
+def _degraded_minutes(told: spans.Spans, within: spans.Span) -> float:
     spans = ((max(s.start, within.start), min(s.end, within.end)) for s in told.degraded())
     return sum(max(0.0, end - start) for start, end in spans) / 60
 
@@ -195,5 +194,5 @@ def _decided(event: Event) -> DecisionRow:
         action=action,
         reason=str(fields.get("reason", "")),
         outcome=str(fields.get("outcome", "")),
-        quiet=action in story.QUIET_ACTIONS,
+        quiet=action in spans.QUIET_ACTIONS,
     )

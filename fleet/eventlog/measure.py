@@ -8,7 +8,7 @@ from fleet.eventlog.events import Event
 
 @dataclass(frozen=True)
 class Window:
-    """One degraded spell. `missing_seconds` weighs it by the share of desired that was missing."""
+    """One degraded window. `missing_seconds` weighs it by the share of desired that was missing."""
 
     start: float
     seconds: float

@@ -82,22 +82,22 @@ class Spans:
         ]
 
     def degraded(self) -> list[Span]:
-        """Spells with less than desired serving; `value` is the number that served, at its worst."""
-        spells: list[Span] = []
+        """Windows with less than desired serving; `value` is the number that served, at its worst."""
+        windows: list[Span] = []
         for span in self.strips.get("serving", ()):
             if int(span.value) >= self.desired:
                 continue
-            if spells and spells[-1].end == span.start:
-                worst = min(int(spells[-1].value), int(span.value))
-                spells[-1] = Span(spells[-1].start, span.end, str(worst))
+            if windows and windows[-1].end == span.start:
+                worst = min(int(windows[-1].value), int(span.value))
+                windows[-1] = Span(windows[-1].start, span.end, str(worst))
             else:
-                spells.append(span)
-        return spells
+                windows.append(span)
+        return windows
 
 
 def read(events: Iterable[Event]) -> Spans:
-    """The story of one log, every text in it printable. One without `start` or `end` is bounded by its own events."""
-    story, open_strips, serving = Spans(), dict[str, tuple[float, str]](), set[str]()
+    """The spans of one log, every text in it printable. One without `start` or `end` is bounded by its own events."""
+    found, open_strips, serving = Spans(), dict[str, tuple[float, str]](), set[str]()
     at, first = 0.0, True
 
     def strip(name: str, value: str) -> None:
@@ -106,48 +106,48 @@ def read(events: Iterable[Event]) -> Spans:
             if before == value:
                 return
             if at > since:
-                story.strips.setdefault(name, []).append(Span(since, at, before))
+                found.strips.setdefault(name, []).append(Span(since, at, before))
         open_strips[name] = (at, value)
 
     for told in events:
         event = replace(told, fields=plain(told.fields))
         at, fields = event.at.timestamp(), event.fields
         if first:
-            story.start, first = at, False
+            found.start, first = at, False
             strip("serving", "0")
         match event.kind:
             case "start":
-                story.name, story.desired = fields.get("name", ""), fields["desired"]
+                found.name, found.desired = fields.get("name", ""), fields["desired"]
             case "box.launched":
-                story.lives[fields["box"]] = Life(fields["box"], fields["purchase"], fields["pool"], at)
+                found.lives[fields["box"]] = Life(fields["box"], fields["purchase"], fields["pool"], at)
             case "box.serving":
-                story.lives[fields["box"]].served.append((at, None))
+                found.lives[fields["box"]].served.append((at, None))
                 serving.add(fields["box"])
                 strip("serving", str(len(serving)))
             case "box.unserving":
-                life = story.lives[fields["box"]]
+                life = found.lives[fields["box"]]
                 if life.served and life.served[-1][1] is None:
                     life.served[-1] = (life.served[-1][0], at)
                 serving.discard(fields["box"])
                 strip("serving", str(len(serving)))
             case "box.ended":
-                life = story.lives[fields["box"]]
+                life = found.lives[fields["box"]]
                 life.ended, life.why = at, fields["why"]
                 if fields["box"] in serving:
                     life.served[-1] = (life.served[-1][0], at)
                     serving.discard(fields["box"])
                     strip("serving", str(len(serving)))
             case "notice":
-                story.lives[fields["box"]].noticed = at
-                story.marks.append(Mark(at, "notice", fields["box"]))
+                found.lives[fields["box"]].noticed = at
+                found.marks.append(Mark(at, "notice", fields["box"]))
             case "launch.failed":
-                story.marks.append(Mark(at, "launch.failed", fields.get("why", ""), fields.get("purchase", "")))
+                found.marks.append(Mark(at, "launch.failed", fields.get("why", ""), fields.get("purchase", "")))
             case "mail":
-                story.marks.append(Mark(at, "mail", fields["subject"], fields.get("body", "")))
+                found.marks.append(Mark(at, "mail", fields["subject"], fields.get("body", "")))
             case "decision":
-                story.decisions.append(event)
+                found.decisions.append(event)
             case "boot.stage":
-                story.stages.append(event)
+                found.stages.append(event)
             case "market":
                 purchase = fields.get("purchase", "spot")
                 strip(f"market:{purchase}:{fields['pool']}", "sells" if fields["sells"] else "refuses")
@@ -157,13 +157,13 @@ def read(events: Iterable[Event]) -> Spans:
                 strip("mode", fields["mode"])
             case "lever":
                 strip("lever", str(fields["percentage"]))
-    story.end = at
+    found.end = at
     for name in list(open_strips):
         strip(name, "")
         if name.startswith("market:"):
             _, purchase, pool = name.split(":", 2)
-            story.markets[pool, purchase] = story.strips.pop(name, [])
-    return story
+            found.markets[pool, purchase] = found.strips.pop(name, [])
+    return found
 
 
 def words(action: str, reason: str) -> str:

@@ -29,7 +29,7 @@ LEAST_ROW = 0.2  # of a row's height
 DAY_SECONDS = 86400.0
 LABELS_AT_MOST = 12
 CLOSE_SECONDS = 2 * 3600  # a picture of less has room for explanations
-LONG_SECONDS = 3 * DAY_SECONDS  # one of more names what was done: why stands in the pictures of its spells
+LONG_SECONDS = 3 * DAY_SECONDS  # one of more names what was done: why stands in the pictures of its windows
 NOTE_ROWS = 6
 LATE = "it tells of the minutes before: callers are served again"
 MINOR_ACTS = ("skipped", "failed", "on-demand-dry")
@@ -50,10 +50,10 @@ STYLE: Any = {
 }
 
 
-def save(story: Spans, path: Path, *, title: str, start: float | None = None, end: float | None = None) -> Path:
+def save(spans: Spans, path: Path, *, title: str, start: float | None = None, end: float | None = None) -> Path:
     """Draw from `start` to `end` (epoch seconds; default all of it) into a .svg or .png file."""
     with mpl.rc_context(STYLE):
-        figure = _draw(story, title, story.start if start is None else start, story.end if end is None else end)
+        figure = _draw(spans, title, spans.start if start is None else start, spans.end if end is None else end)
         metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=110, metadata=metadata)
     if path.suffix == ".png":  # a third of the bytes: it stands inside a page
@@ -62,14 +62,14 @@ def save(story: Spans, path: Path, *, title: str, start: float | None = None, en
     return path
 
 
-def _draw(story: Spans, title: str, start: float, end: float) -> Figure:
-    lanes = _Lanes(story, start, end)
+def _draw(spans: Spans, title: str, start: float, end: float) -> Figure:
+    lanes = _Lanes(spans, start, end)
     height = 1.2 + 0.34 * lanes.rows_high
     figure = Figure(figsize=(12, height), layout="constrained")
     axes = figure.add_subplot()
     lanes.draw(axes)
     axes.set_title(printable(title), loc="left", fontsize=12, fontweight="bold")
-    handles = _legend(several=story.desired > 1)
+    handles = _legend(several=spans.desired > 1)
     figure.legend(handles=handles, loc="outside lower center", ncols=9, frameon=False, fontsize=8)
     return figure
 
@@ -91,24 +91,24 @@ def _legend(*, several: bool) -> list[Patch | Line2D]:
 class _Lanes:
     """Rows from top to bottom: callers; pools, spot first, more than one row where boxes overlap; alarm to mails."""
 
-    def __init__(self, story: Spans, start: float, end: float) -> None:
-        self._story, self._start, self._end = story, start, end
+    def __init__(self, spans: Spans, start: float, end: float) -> None:
+        self._log, self._start, self._end = spans, start, end
         self._rows: list[tuple[str, str, list[Life]]] = []
-        for pool, purchase in story.lanes():
-            lives = [life for life in story.lives.values() if (life.pool, life.purchase) == (pool, purchase)]
+        for pool, purchase in spans.lanes():
+            lives = [life for life in spans.lives.values() if (life.pool, life.purchase) == (pool, purchase)]
             lives = [life for life in lives if life.launched < end and (life.ended is None or life.ended > start)]
-            refuses = [s for s in story.refusals(pool, purchase) if s.start < end and s.end > start]
+            refuses = [s for s in spans.refusals(pool, purchase) if s.start < end and s.end > start]
             for number, row in enumerate(_stack(lives) or [[]] * bool(refuses)):
                 self._rows.append((pool if number == 0 else "", purchase, row))
-        self._strips = [name for name in ("alarm", "mode", "lever") if name in story.strips]
-        shown = [mark for mark in story.marks if start <= mark.at <= end]
+        self._strips = [name for name in ("alarm", "mode", "lever") if name in spans.strips]
+        shown = [mark for mark in spans.marks if start <= mark.at <= end]
         self._refused = [mark for mark in shown if mark.kind == "launch.failed"]
-        acts = [mark for mark in story.acts() if start <= mark.at <= end]
+        acts = [mark for mark in spans.acts() if start <= mark.at <= end]
         if end - start > LONG_SECONDS:
             acts = [replace(mark, text=mark.detail) for mark in acts]
         mails = [mark for mark in shown if mark.kind == "mail"]
         self._notes = [("watchdog", *self._staggered(acts)), ("mail", *self._staggered(mails))]
-        self._silent = bool(story.decisions) and not mails
+        self._silent = bool(spans.decisions) and not mails
         self._thin = max(min(1.0, ROWS_OF_BOXES / max(len(self._rows), 1)), LEAST_ROW)
         self.rows_high = 1 + len(self._rows) * self._thin + bool(self._refused) + len(self._strips)
         self.rows_high += self._silent + sum(len(rows) for _, rows, _ in self._notes)
@@ -171,15 +171,15 @@ class _Lanes:
             axes.text(middle, y, text, ha="center", va="center", color=color, fontsize=8, clip_on=True)
 
     def _serving(self, axes: Axes, y: float) -> None:
-        desired = self._story.desired
-        spans = self._story.strips.get("serving", [])
+        desired = self._log.desired
+        spans = self._log.strips.get("serving", [])
         for color, kept in (
             (GOOD, [s for s in spans if int(s.value) >= desired]),
             (PARTLY, [s for s in spans if 0 < int(s.value) < desired]),
             (BAD, [s for s in spans if int(s.value) == 0 < desired]),
         ):
             self._bars(axes, y, kept, facecolor=color)
-        windows = [s for s in self._story.degraded() if s.end > self._start and s.start < self._end]
+        windows = [s for s in self._log.degraded() if s.end > self._start and s.start < self._end]
         labelled: list[float] = []
         for span in sorted(windows, key=lambda s: s.start - s.end)[:LABELS_AT_MOST]:
             middle = (max(span.start, self._start) + min(span.end, self._end)) / 2
@@ -192,7 +192,7 @@ class _Lanes:
             self._text(axes, y, Span(self._start, self._end, ""), "served throughout")
 
     def _market(self, axes: Axes, y: float, pool: str, purchase: str) -> None:
-        refuses = self._story.refusals(pool, purchase)
+        refuses = self._log.refusals(pool, purchase)
         style = {"facecolor": "#F3F3F3", "edgecolor": REFUSES, "hatch": "xx", "linewidth": 0}
         self._bars(axes, y, refuses, height=0.98 * self._thin, zorder=0.5, **style)
 
@@ -212,7 +212,7 @@ class _Lanes:
             axes.plot([_date(life.noticed)], [y], marker="v", color=BAD, markersize=size, markeredgecolor=edge)
 
     def _strip(self, axes: Axes, y: float, name: str) -> None:
-        spans = self._story.strips[name]
+        spans = self._log.strips[name]
         for number, span in enumerate(spans):
             if span.end <= self._start or span.start >= self._end:
                 continue
@@ -237,7 +237,7 @@ class _Lanes:
 
     def _served_at(self, at: float) -> bool:
         return any(
-            s.start <= at < s.end and int(s.value) >= self._story.desired for s in self._story.strips.get("serving", [])
+            s.start <= at < s.end and int(s.value) >= self._log.desired for s in self._log.strips.get("serving", [])
         )
 
     def _staggered(self, marks: list[Mark]) -> tuple[list[list[Mark]], int]:

@@ -1,6 +1,6 @@
 """The stage inside this machine: the embedded AWS, where time is set back instead of waited for.
 
-Stand-ins, named as such: the front door (an HTTP server that answers while a target is healthy), the engine behind it
+Stand-ins, named as such: the balancer (an HTTP server that answers while a target is healthy), the engine behind it
 (an echo), and the group's rolling (the successor first, then the end of the old box, by the group's own API).
 """
 
@@ -22,7 +22,7 @@ from fleet.localaws.deployed import Deployed
 from fleet.ops import fleet_view
 from lambdas.watchdog.state import loads
 
-HEALTH_SECONDS = 0.2  # how old the front door's knowledge of its targets may be
+HEALTH_SECONDS = 0.2  # how old the balancer's knowledge of its targets may be
 
 
 class EmbeddedStage:
@@ -91,19 +91,19 @@ class EmbeddedStage:
 
 
 @contextmanager
-def front_door(aws: Aws, fleet: str) -> Iterator[str]:
+def balancer_standin(aws: Aws, fleet: str) -> Iterator[str]:
     """A stand-in for the balancer and the engine behind it; its address."""
-    door = _Door(("127.0.0.1", 0), _Answer)
-    door.health = partial(fleet_view.target_health, aws, fleet)
-    threading.Thread(target=door.serve_forever, daemon=True).start()
+    balancer = _Balancer(("127.0.0.1", 0), _Answer)
+    balancer.health = partial(fleet_view.target_health, aws, fleet)
+    threading.Thread(target=balancer.serve_forever, daemon=True).start()
     try:
-        yield f"http://127.0.0.1:{door.server_port}"
+        yield f"http://127.0.0.1:{balancer.server_port}"
     finally:
-        door.shutdown()
-        door.server_close()
+        balancer.shutdown()
+        balancer.server_close()
 
 
-class _Door(http.server.ThreadingHTTPServer):
+class _Balancer(http.server.ThreadingHTTPServer):
     """Knows whether a target is healthy, as of a moment ago."""
 
     daemon_threads = True
@@ -120,9 +120,9 @@ class _Door(http.server.ThreadingHTTPServer):
 
 
 class _Answer(http.server.BaseHTTPRequestHandler):
-    """One request at the door."""
+    """One request at the balancer."""
 
-    server: _Door
+    server: _Balancer
 
     def do_POST(self) -> None:
         """Echo while a target is healthy; else the connection ends without an answer, as at a closed gate."""

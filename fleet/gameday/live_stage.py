@@ -27,17 +27,17 @@ class LiveStage:
         aws: Aws,
         endpoint: str,
         *,
-        tell: Callable[[str], None],
+        narrate: Callable[[str], None],
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.settings, self.aws, self.endpoint = settings, aws, endpoint
-        self._tell, self._sleep = tell, sleep
+        self._narrate, self._sleep = narrate, sleep
         self._fleet = settings.fleet_name
         self._removed: list[str] = []
 
     def let_pass(self, seconds: float, why: str) -> None:
         """Wait, and say for how long."""
-        self._tell(f"  waiting {seconds / 60:.0f} min: {why}")
+        self._narrate(f"  waiting {seconds / 60:.0f} min: {why}")
         left = seconds
         while left > 0:
             self._sleep(min(left, TICK_SECONDS))

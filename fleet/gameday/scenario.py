@@ -47,7 +47,7 @@ class Day:
         return self.stage.settings.fleet_name
 
     def press(self, command: str, why: str) -> dict[str, Any]:
-        """One of the buttons; its decision record."""
+        """One of the operator commands; its decision record."""
         self.last = commands.press(self.stage.aws, self.fleet, command, who=WHO, why=why)
         return self.last
 
@@ -81,11 +81,11 @@ Step = Callable[[Day], tuple[bool, str]]
 
 
 def play(
-    day: Day, steps: tuple[tuple[str, str, Step], ...], tell: Callable[[str], None], *, to_the_end: bool = True
+    day: Day, steps: tuple[tuple[str, str, Step], ...], narrate: Callable[[str], None], *, to_the_end: bool = True
 ) -> Iterator[StepReceipt]:
     """Every step in order, up to one that could not be played or, unless `to_the_end`, that did not hold."""
     for name, expected, step in steps:
-        tell(f"{name}: {expected}")
+        narrate(f"{name}: {expected}")
         began, day.last = time.monotonic(), {}
         try:
             held, seen = step(day)

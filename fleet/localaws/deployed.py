@@ -27,15 +27,15 @@ class Deployed:
     def group_name(self) -> str:
         return names.group(self.settings.fleet_name)
 
-    def output(self, room: str, key: str) -> str:
+    def output(self, stack: str, key: str) -> str:
         """An output of one of the fleet's stacks."""
-        stack = names.stack(self.settings.fleet_name, room)
+        stack = names.stack(self.settings.fleet_name, stack)
         found = self.aws.client("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
         return str(next(item["OutputValue"] for item in found["Outputs"] if item["OutputKey"] == key))
 
-    def resource(self, room: str, kind: str, prefix: str = "") -> str:
+    def resource(self, stack: str, kind: str, prefix: str = "") -> str:
         """Physical id of the one resource of this CloudFormation type whose logical id begins with `prefix`."""
-        stack = names.stack(self.settings.fleet_name, room)
+        stack = names.stack(self.settings.fleet_name, stack)
         found = self.aws.client("cloudformation").describe_stack_resources(StackName=stack)["StackResources"]
         ids = [
             item["PhysicalResourceId"]
@@ -46,9 +46,9 @@ class Deployed:
             raise EmbeddedError(f"{stack} has {len(ids)} resources {kind} {prefix}*: {ids}")
         return str(ids[0])
 
-    def role(self, room: str, prefix: str) -> str:
+    def role(self, stack: str, prefix: str) -> str:
         """Name of a role, to act as: `aws.client(service, role=...)`, `aws.environment(role=...)`."""
-        return self.resource(room, "AWS::IAM::Role", prefix)
+        return self.resource(stack, "AWS::IAM::Role", prefix)
 
     def group(self) -> dict[str, Any]:
         """The group as DescribeAutoScalingGroups tells it."""
@@ -93,7 +93,7 @@ class Deployed:
         return found
 
     def gateway(self) -> dict[str, Any]:
-        """Where callers find the gateway here (`door`), and the process ids of its `tasks`."""
+        """Where callers find the gateway here (`url`), and the process ids of its `tasks`."""
         found: dict[str, Any] = self.aws.control("tasks", service=names.gateway_service(self.settings.fleet_name))
         return found
 

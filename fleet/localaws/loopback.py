@@ -9,7 +9,7 @@ from fleet.localaws.credentials import CLOUDFORMATION_KEY
 
 
 def client(service: str, region: str) -> Any:
-    """A client whose calls come back in through the front door."""
+    """A client whose calls come back in through the endpoint."""
     return boto3.client(
         service,
         region_name=region,

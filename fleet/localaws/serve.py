@@ -19,8 +19,8 @@ from werkzeug.serving import BaseWSGIServer, make_server
 
 from fleet.localaws import REGION, calls, control, credentials, lambdas
 from fleet.localaws.admission import Keys
+from fleet.localaws.endpoint import Endpoint
 from fleet.localaws.extensions import load
-from fleet.localaws.front_door import FrontDoor
 
 
 class Handler(MotoRequestHandler):
@@ -49,7 +49,7 @@ def warm() -> None:
 def listen(log_dir: Path) -> BaseWSGIServer:
     """A server on a port of the kernel's choice, so it is certainly ours."""
     log_dir.mkdir(parents=True, exist_ok=True)
-    app = FrontDoor(MOTO, log_dir / "requests.jsonl")
+    app = Endpoint(MOTO, log_dir / "requests.jsonl")
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Handler)
     server.daemon_threads = True  # type: ignore[attr-defined]
     os.environ["MOTO_PORT"] = str(server.port)

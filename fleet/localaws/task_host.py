@@ -46,13 +46,13 @@ class Service:
         self._log_dir = log_dir
         self._tasks: list[TaskProcess] = []
         self._started = 0
-        self._door, self._gpus = ApplicationBalancer(), NetworkBalancer()
+        self._balancer, self._gpus = ApplicationBalancer(), NetworkBalancer()
         self._cloud = ""
         self._watching: set[asyncio.Task[None]] = set()
 
     async def begin(self, cloud: str = "") -> None:
         """Stand-ins listen before the first task starts. `cloud`: the address of another one than that of here."""
-        await self._door.listen()
+        await self._balancer.listen()
         self._cloud = cloud or await cloud_model()
 
     async def deploy(self, count: int, environment: dict[str, str]) -> dict[str, Any]:
@@ -63,14 +63,14 @@ class Service:
                 _kill(task)
             return {"failed": f"{len(failed)} of {count} tasks failed to start: {self._last_words()}"}
         old, self._tasks = self._tasks, fresh
-        self._door.route([task.url for task in fresh])
+        self._balancer.route([task.url for task in fresh])
         for task in old:
             self._spawn(self._retire(task))
         return await self.state()
 
     async def state(self) -> dict[str, Any]:
         """Where it is reached, and who runs."""
-        return {"door": self._door.url, "tasks": [task.process.pid for task in self._tasks]}
+        return {"url": self._balancer.url, "tasks": [task.process.pid for task in self._tasks]}
 
     async def gpu(self, address: str | None) -> dict[str, Any]:
         """Who answers behind the fleet's own balancer."""
@@ -81,18 +81,18 @@ class Service:
         """A task dies; the service keeps its count."""
         task = self._tasks.pop(0)
         _kill(task)
-        self._door.route([each.url for each in self._tasks])
+        self._balancer.route([each.url for each in self._tasks])
         fresh = await self._start(task.environment)
         if not await _healthy(fresh):
             return {"failed": self._last_words()}
         self._tasks.append(fresh)
-        self._door.route([each.url for each in self._tasks])
+        self._balancer.route([each.url for each in self._tasks])
         return await self.state()
 
     async def end(self) -> None:
         """All of them, now."""
         await self._gpus.lead_to(None)
-        await self._door.close()
+        await self._balancer.close()
         for task in self._tasks:
             with contextlib.suppress(ProcessLookupError):
                 task.process.send_signal(signal.SIGTERM)
@@ -125,7 +125,7 @@ class Service:
     async def _retire(self, task: TaskProcess) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_SECONDS):
-                while self._door.in_flight(task.url):
+                while self._balancer.in_flight(task.url):
                     await asyncio.sleep(POLL_SECONDS)
         with contextlib.suppress(ProcessLookupError):
             task.process.send_signal(signal.SIGTERM)

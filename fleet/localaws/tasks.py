@@ -41,7 +41,7 @@ class Host:
         )
         self._lock = threading.Lock()
 
-    def tell(self, verb: str, **arguments: Any) -> dict[str, Any]:
+    def command(self, verb: str, **arguments: Any) -> dict[str, Any]:
         """One message and its answer; raises ValueError with the reason where it failed."""
         if self._process.stdin is None or self._process.stdout is None:
             raise RuntimeError("a host without the pipes that were asked for")
@@ -93,7 +93,7 @@ def _put_service(region: str, name: str, properties: Properties) -> str:
     wanted = {"cluster": cluster, "taskDefinition": definition, "desiredCount": properties["DesiredCount"]}
     host = _hosts.get(service) or _hosts.setdefault(service, Host(lambdas.log_dir() / "tasks" / service))
     try:
-        host.tell("deploy", count=properties["DesiredCount"], environment=_environment(region, definition))
+        host.command("deploy", count=properties["DesiredCount"], environment=_environment(region, definition))
     except ValueError:
         if service not in [item.name for item in ecs_backends[ACCOUNT][region].services.values()]:
             _hosts.pop(service).end()
@@ -117,7 +117,7 @@ def _lead_callers_to(host: Host, region: str, properties: Properties) -> None:
     backend = elbv2_backends[ACCOUNT][region]
     for wanted in properties["LoadBalancers"]:
         for balancer in backend.target_groups[wanted["TargetGroupArn"]].load_balancer_arns:
-            backend.load_balancers[balancer].dns_name = host.tell("state")["door"].removeprefix("http://")
+            backend.load_balancers[balancer].dns_name = host.command("state")["url"].removeprefix("http://")
 
 
 def _remove_service(region: str, name: str, properties: Properties) -> None:
@@ -160,7 +160,7 @@ def describe_services(call: Call) -> dict[str, Any]:
         if service is None:
             failures.append({"arn": name, "reason": "MISSING"})
             continue
-        running = len(_hosts[service.name].tell("state")["tasks"]) if service.name in _hosts else 0
+        running = len(_hosts[service.name].command("state")["tasks"]) if service.name in _hosts else 0
         services.append(
             {
                 "serviceName": service.name,
@@ -196,17 +196,17 @@ def describe_images(call: Call) -> dict[str, Any]:
 
 @control.verb
 def tasks(service: str) -> dict[str, Any]:
-    """Where callers find a service here (`door`), and the process ids of its tasks."""
-    return _hosts[service].tell("state")
+    """Where callers find a service here (`url`), and the process ids of its tasks."""
+    return _hosts[service].command("state")
 
 
 @control.verb
 def gpu(service: str, address: str | None) -> dict[str, Any]:
     """Who answers at the fleet's own balancer ("host:port"); None: connections are refused, as at first."""
-    return _hosts[service].tell("gpu", address=address)
+    return _hosts[service].command("gpu", address=address)
 
 
 @control.verb
 def kill_task(service: str) -> dict[str, Any]:
     """The first task dies without a word; another takes its place."""
-    return _hosts[service].tell("kill")
+    return _hosts[service].command("kill")

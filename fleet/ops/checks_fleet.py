@@ -12,30 +12,30 @@ from lambdas.watchdog.state import Mode, StateError, loads
 
 
 def stacks(ground: Ground) -> Finding:
-    """Whether every room stands, and none is stuck half-way."""
+    """Whether every stack stands, and none is stuck half-way."""
     fleet = ground.settings.fleet_name
-    rooms = names.ALL_STACKS if ground.settings.gateway else names.STACKS
+    stacks = names.ALL_STACKS if ground.settings.gateway else names.STACKS
     states = {}
-    for room in rooms:
+    for stack in stacks:
         try:
-            described = ground.aws.call("cloudformation", "DescribeStacks", StackName=names.stack(fleet, room))
-            states[room] = described["Stacks"][0]["StackStatus"]
+            described = ground.aws.call("cloudformation", "DescribeStacks", StackName=names.stack(fleet, stack))
+            states[stack] = described["Stacks"][0]["StackStatus"]
         except MissingError:
             continue
     if not states:
         return passed("no stack yet: a first deploy")
-    bad = {room: status for room, status in states.items() if "FAILED" in status or status == "ROLLBACK_COMPLETE"}
+    bad = {stack: status for stack, status in states.items() if "FAILED" in status or status == "ROLLBACK_COMPLETE"}
     if bad:
         return failed(
-            "; ".join(f"{names.stack(fleet, room)} is {status}" for room, status in bad.items()),
+            "; ".join(f"{names.stack(fleet, stack)} is {status}" for stack, status in bad.items()),
             "read its events in CloudFormation; ROLLBACK_COMPLETE: `make deploy`, which deletes what is left of it; "
             "UPDATE_ROLLBACK_FAILED: aws cloudformation continue-update-rollback --stack-name NAME",
         )
-    moving = [room for room, status in states.items() if status.endswith("_IN_PROGRESS")]
+    moving = [stack for stack, status in states.items() if status.endswith("_IN_PROGRESS")]
     if moving:
         return warned(f"a deploy is under way: {', '.join(moving)}", "wait; the watchdog waits too, up to its skip cap")
-    absent = [room for room in rooms if room not in states]
-    return passed(f"{len(states)} of {len(rooms)} stacks stand" + (f"; to come: {', '.join(absent)}" if absent else ""))
+    absent = [stack for stack in stacks if stack not in states]
+    return passed(f"{len(states)} of {len(stacks)} stand" + (f"; to come: {', '.join(absent)}" if absent else ""))
 
 
 def offerings(ground: Ground) -> Finding:

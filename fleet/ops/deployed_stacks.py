@@ -57,17 +57,17 @@ def _flat_enough(value: Any, levels: int) -> None:
 
 
 def observed(aws: Any, fleet: str, templates: Mapping[str, Template]) -> tuple[Stack, ...]:
-    """What is deployed beside what is proposed, room by room; `aws` is an `ops.aws.Aws`.
+    """What is deployed beside what is proposed, stack by stack; `aws` is an `ops.aws.Aws`.
 
     UserError for a stack of another name: it would be no part of this fleet, and the role may not read it.
     """
-    rooms = [names.stack(fleet, room) for room in names.STACKS]
+    own = [names.stack(fleet, stack) for stack in names.STACKS]
     gateway = names.stack(fleet, names.STACK_GATEWAY)
-    if strange := sorted(templates.keys() - {*rooms, gateway}):
-        allowed = ", ".join((*rooms, gateway))
+    if strange := sorted(templates.keys() - {*own, gateway}):
+        allowed = ", ".join((*own, gateway))
         raise UserError(f"review: {', '.join(strange)}: no stack of fleet {fleet}; allowed: {allowed}")
     found = [
-        _observe(aws, name, templates[name]) if name in templates else Stack(name, {}, left_out=True) for name in rooms
+        _observe(aws, name, templates[name]) if name in templates else Stack(name, {}, left_out=True) for name in own
     ]
     if gateway in templates:
         return (*found, _observe(aws, gateway, templates[gateway]))

@@ -1,4 +1,4 @@
-"""Reads one fleet as the watchdog does, through the operator's own door: shapes are parsed where the watchdog's are."""
+"""Reads one fleet as the watchdog does, by the operator's access: shapes are parsed where the watchdog's are."""
 
 import functools
 import json

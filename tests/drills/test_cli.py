@@ -123,7 +123,7 @@ def test_every_drill_of_a_page_is_lived_through_once(
     assert lived == [0, 1]
 
 
-def test_drill_tells_the_story_live(market: Path) -> None:
+def test_drill_narrates_live(market: Path) -> None:
     result = call("drill", market, "--policy", "watchdog", "--live", "--speed", 1e9)
     lines = result.output.splitlines()
     assert result.exit_code == 0

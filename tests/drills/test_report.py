@@ -91,7 +91,7 @@ def test_picture_of_one_log_stands_beside_the_page(log: list[Event], tmp_path: P
     assert (tmp_path / "timeline.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_story_finds_the_degraded_spells(log: list[Event]) -> None:
+def test_spans_find_the_degraded_windows(log: list[Event]) -> None:
     minutes = [round((span.end - span.start) / 60, 1) for span in spans.read(log).degraded()]
     assert minutes == [5.5, 214.0, 7.2, 111.6]
 

@@ -9,9 +9,7 @@ from tests.synth import CDK_JSON, ROOT
 pytestmark = pytest.mark.slow
 
 
-def test_the_demo_tells_its_story_to_the_end(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_demo_plays_to_the_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = ROOT / "out" / "demo-tested"  # paths are told from the checkout
     monkeypatch.setattr(demo, "OUT", out)
     monkeypatch.setattr(callers, "SCALE", 60)  # 12 s of callers

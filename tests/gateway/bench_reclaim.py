@@ -71,7 +71,7 @@ async def _deployed(folder: Path) -> Counter[str]:
     service = Service(folder)
     await service.begin()
     await service.gpu(engine.address)
-    door = (await service.deploy(2, callers.environment(SCALE)))["door"]
+    door = (await service.deploy(2, callers.environment(SCALE)))["url"]
     met = [callers.DemoRequest(number * callers.EVERY, stream=number % 2 == 0) for number in range(DEPLOY_REQUESTS)]
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
         for number, asked in enumerate(met):

@@ -60,7 +60,7 @@ def standing(
 async def asked(fleet: Deployed, headers: dict[str, str] | None = None, **body: Any) -> tuple[int, str, str]:
     """One chat completion by the balancer's door: status, who served it, text."""
     told = {"model": "gpt", "messages": HELLO, "max_tokens": 20, **body}
-    url, headers = f"{fleet.gateway()['door']}/v1/chat/completions", headers or {"Authorization": f"Bearer {KEY}"}
+    url, headers = f"{fleet.gateway()['url']}/v1/chat/completions", headers or {"Authorization": f"Bearer {KEY}"}
     async with aiohttp.ClientSession() as session, session.post(url, json=told, headers=headers) as answer:
         return answer.status, answer.headers.get("x-served-by", ""), await answer.text()
 
@@ -101,7 +101,7 @@ async def test_gpu_answers_and_while_it_is_gone_the_fallback_does_and_says_what_
 
 def test_callers_find_it_by_the_stacks_output_and_status_tells_of_its_tasks(standing: Deployed) -> None:
     aws = Aws(standing.aws.region, standing.aws.environment())
-    assert standing.output("gateway", names.OUTPUT_ENDPOINT) == f"{standing.gateway()['door']}/v1"
+    assert standing.output("gateway", names.OUTPUT_ENDPOINT) == f"{standing.gateway()['url']}/v1"
     found = status.judge(fleet_view.look(standing.settings, aws), standing.settings, datetime.now(UTC))
     assert found.gateway == "2 of 2 tasks"
     standing.aws.client("cloudwatch").set_alarm_state(
@@ -165,7 +165,7 @@ async def test_taken_out_it_leaves_its_table_and_the_fleets_own_balancer_admits_
     aws = standing.aws
     with aws.fork(tmp_path / "copy") as copy, pytest.raises(EmbeddedError, match="in use by llm-gateway"):
         cloud_assembly.deploy(copy, assembly, "llm-group")
-    ended, operator = standing.gateway()["door"], Aws(aws.region, aws.environment())
+    ended, operator = standing.gateway()["url"], Aws(aws.region, aws.environment())
     bare = dataclasses.replace(standing.settings, gateway=None)
     stacks = deployed_stacks.observed(operator, "llm", deployed_stacks.synthesized(assembly))
     told = review.review(stacks).notes

@@ -8,7 +8,7 @@ from tests.hostile.surfaces import SURFACES, attack
 EXAMPLES = 40
 
 
-# A page takes a second: tests/ops/test_outsiders.py draws one.
+# A page takes a second: tests/ops/test_untrusted.py draws one.
 @pytest.mark.parametrize("name", [name for name, surface in SURFACES.items() if surface.share * EXAMPLES >= 1])
 def test_no_hostile_input_raises_or_is_shown_raw(name: str) -> None:
     surface = SURFACES[name]

@@ -35,7 +35,7 @@ BUSY = {"id": "r", "how": "would_be_late", "delivered": 0}
         (replace(MET, finished=False), LINE, [SERVED], False),
     ],
 )
-def test_caller_ledger_and_lane_must_tell_one_story(met: Met, line: Any, turns: Any, holds: bool) -> None:
+def test_caller_ledger_and_lane_must_agree(met: Met, line: Any, turns: Any, holds: bool) -> None:
     assert chaos.reconciled(met, line, turns) is holds
 
 

@@ -1,4 +1,4 @@
-"""The five buttons: who and why travel with them, a busy function is retried, a failed one fails."""
+"""The operator commands: who and why travel with them, a busy function is retried, a failed one fails."""
 
 import contextlib
 import http.server
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 from botocore.config import Config
 
-from fleet.account import access as aws_door
+from fleet.account import access
 from fleet.account.aws_errors import DeniedError, OperatorError, ThrottledError, UnreachableError
 from fleet.core import names
 from fleet.ops import commands
@@ -101,20 +101,20 @@ class _Slow(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize(("seconds", "status"), [(1.0, 200), (0.0, 429), (0.0, 503)])
-def test_the_operators_door_sends_an_invocation_once(
+def test_the_operators_access_sends_an_invocation_once(
     monkeypatch: pytest.MonkeyPatch, seconds: float, status: int
 ) -> None:
-    assert aws_door._INVOKE.read_timeout > names.WATCHDOG_TIMEOUT_SECONDS
-    monkeypatch.setattr(aws_door, "_INVOKE", aws_door._INVOKE.merge(Config(read_timeout=0.3)))
+    assert access._INVOKE.read_timeout > names.WATCHDOG_TIMEOUT_SECONDS
+    monkeypatch.setattr(access, "_INVOKE", access._INVOKE.merge(Config(read_timeout=0.3)))
     monkeypatch.setattr(_Slow, "asked", [])
     monkeypatch.setattr(_Slow, "seconds", seconds)
     monkeypatch.setattr(_Slow, "status", status)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         keys = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "x"}
-        door = aws_door.Aws("us-east-2", {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"})
+        aws = access.Aws("us-east-2", {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"})
         with pytest.raises(OperatorError):
-            door.call("lambda", "Invoke", FunctionName="llm-watchdog")
+            aws.call("lambda", "Invoke", FunctionName="llm-watchdog")
         server.shutdown()
     assert len(_Slow.asked) == 1
 

@@ -136,7 +136,7 @@ def test_status_without_the_permission_names_it(live: Deployed, fleetctl: Fleetc
     assert "your credentials lack autoscaling:DescribeAutoScalingGroups" in done.output
 
 
-# --- buttons ---------------------------------------------------------------------------------------------------
+# --- operator commands ---------------------------------------------------------------------------------------------
 
 
 def test_pin_moves_the_lever_and_the_mail_says_who_and_why(live: Deployed, fleetctl: Fleetctl) -> None:
@@ -148,7 +148,7 @@ def test_pin_moves_the_lever_and_the_mail_says_who_and_why(live: Deployed, fleet
     assert live.decisions()[-1]["event"]["who"].count("@") == 1
 
 
-def test_a_button_asks_first_and_a_no_changes_nothing(live: Deployed, fleetctl: Fleetctl) -> None:
+def test_an_operator_command_asks_first_and_a_no_changes_nothing(live: Deployed, fleetctl: Fleetctl) -> None:
     done = fleetctl("pin", "--why", "x", input="n\n")
     assert done.exit_code == 2
     assert "moves the fleet to on-demand" in done.output
@@ -170,7 +170,7 @@ def test_scan_and_probe_answer_with_their_decision(live: Deployed, fleetctl: Fle
     assert (live.lever(), live.percentage(), live.mails()) == ("0", 0, [])
 
 
-def test_a_button_that_the_role_cannot_carry_out_fails_with_the_call(live: Deployed, fleetctl: Fleetctl) -> None:
+def test_a_command_that_the_role_cannot_carry_out_fails_with_the_call(live: Deployed, fleetctl: Fleetctl) -> None:
     live.aws.control("fault", service="autoscaling", action="UpdateAutoScalingGroup", code="AccessDenied", times=-1)
     done = fleetctl("probe", "--why", "proof", "--yes")
     assert done.exit_code == 1

@@ -223,7 +223,7 @@ def cloud() -> Cloud:
 @pytest.fixture
 def stage(settings: Settings, cloud: Cloud) -> LiveStage:
     slept: list[float] = []
-    made = LiveStage(settings, cloud, "http://x", tell=lambda _: None, sleep=slept.append)  # type: ignore[arg-type]
+    made = LiveStage(settings, cloud, "http://x", narrate=lambda _: None, sleep=slept.append)  # type: ignore[arg-type]
     made.slept = slept  # type: ignore[attr-defined]
     return made
 

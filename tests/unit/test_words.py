@@ -3,6 +3,7 @@
 import io
 import re
 import tokenize
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -13,20 +14,37 @@ from fleet.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("assets", "fleet", "lambdas", "stacks")
-RETIRED = re.compile(r"bar_sway|late_event|idle_warning|contradiction|outsider|twist|ladder|rung(s|_|$)|knob|\bROOM")
+RETIRED = {
+    "sways", "contradiction", "contradictions", "outsider", "outsiders", "twist", "ladder", "rung", "rungs", "knob",
+    "knobs", "rooms", "door", "button", "buttons", "spell", "spells", "story", "late_event", "idle_warning",
+}  # fmt: skip
+STAGES = {"serve", "warm", "prime"}  # of a boot
 HELP = re.compile(r"\bluck\b|unless given|\byours\b|our fault|times real time|\brunning were\b")
+
+
+def retired(name: str) -> bool:
+    """Whether a name says one of these words, alone or among others."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)
+    pairs = [f"{one}_{other}" for one, other in pairwise(words)]
+    return not RETIRED.isdisjoint(word.lower() for word in (*words, *pairs))
 
 
 def test_no_retired_word_names_a_file_or_stands_in_an_identifier() -> None:
     files = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
-    assert [path.name for path in files if RETIRED.search(path.stem)] == []
+    assert [path.name for path in files if retired(path.stem)] == []
     found = {
         token.string
         for path in files
         for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline)
-        if token.type == tokenize.NAME and RETIRED.search(token.string)
+        if token.type == tokenize.NAME and retired(token.string)
     }
     assert found == set()
+
+
+def test_no_stage_of_a_boot_has_a_retired_name() -> None:
+    stages = set(re.findall(r"^\| ([a-z_]+) \|", (ROOT / "docs" / "box.md").read_text(), re.MULTILINE))
+    assert "start_engine" in stages
+    assert stages & STAGES == set()
 
 
 def test_no_setting_has_a_retired_name() -> None:

@@ -81,7 +81,7 @@ def test_the_table_of_wrong_uses_is_long_and_says_nothing_twice() -> None:
     assert len({row.name for row in rows}) == len(rows)
 
 
-def test_every_contradiction_stands_in_the_table() -> None:
+def test_every_cross_field_rule_stands_in_the_table() -> None:
     unseen = set(RULES)
     for wrong in wrong_uses.SETTINGS:
         fleet = json.loads(edited(wrong.edits))["context"]["fleet"]

@@ -22,12 +22,12 @@ class LaunchRetries:
         return self._at == math.inf
 
     def begin(self, delay: float) -> None:
-        """What is asked for has changed: the ladder begins anew."""
+        """What is asked for has changed: the backoff begins anew."""
         self._next = 0
         self.schedule(delay)
 
     def once_more(self, delay: float) -> None:
-        """More is missing than before: one attempt beside the ladder, which goes on where it stands."""
+        """More is missing than before: one attempt beside the backoff, which goes on where it stands."""
         if self.rests:
             self.begin(delay)
         elif (at := self._due(delay)) < self._at:

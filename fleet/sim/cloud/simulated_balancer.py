@@ -12,7 +12,7 @@ from fleet.sim.cloud.simulation import SimulatedBox, Simulation, draw
 from fleet.sim.cloud.virtual_clock import utc
 from lambdas.watchdog.cloud import Alarm
 
-SPELLS = 2000  # of health: a day of them a minute each
+STRETCHES = 2000  # of health: a day of them a minute each
 
 
 class Balancer:
@@ -69,11 +69,11 @@ class NoHealthyTargetAlarm:
         whole = healthy >= self._floor
         self._state = "OK" if whole else "INSUFFICIENT_DATA"
         self._since = world.clock.now
-        self._number = 0  # of the spell with or without enough of them
+        self._number = 0  # of the stretch with or without enough of them
         self._down_since: float | None = None if whole else world.clock.now
         self._up_since = -math.inf  # what was before the start was served
         self._counts: deque[tuple[float, int]] = deque(
-            [(-math.inf, self._floor)], maxlen=SPELLS
+            [(-math.inf, self._floor)], maxlen=STRETCHES
         )  # healthy from then on
         self._counts.append((world.clock.now, healthy))
         self._lag = 0.0

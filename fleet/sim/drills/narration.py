@@ -1,4 +1,4 @@
-"""One line of plain words per event: the story of a drill as it happens."""
+"""One line of plain words per event: a drill as it happens."""
 
 from fleet.eventlog.events import Event
 from fleet.eventlog.spans import QUIET_ACTIONS, words

@@ -21,7 +21,7 @@ class Scene:
     levels: bool = False  # the region by `levels`: markets of another build
     days: float = 45
     supply: int = PLENTY  # boxes that each pool of a synthetic region carries while it sells
-    up: float = 1.0  # factors on the lengths of a region's spells: markets of other parameters
+    up: float = 1.0  # factors on the lengths of a region's up and down times: markets of other parameters
     down: float = 1.0
 
     @property

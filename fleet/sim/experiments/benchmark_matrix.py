@@ -45,8 +45,8 @@ CASES: dict[str, Case] = {
     "a fifth of the scores wrong": Case(_FITTED, Variation(scores_wrong_share=0.2)),
     "scores ten minutes late": Case(_FITTED, Variation(scores_late_seconds=600)),
     "the valve as shipped": Case(_FITTED, valve=True),
-    "spells half as long": Case(replace(_FITTED, up=0.5, down=0.5)),
-    "spells twice as long": Case(replace(_FITTED, up=2, down=2)),
+    "droughts and supply half as long": Case(replace(_FITTED, up=0.5, down=0.5)),
+    "droughts and supply twice as long": Case(replace(_FITTED, up=2, down=2)),
     "shipped traces": Case(Scene(files=TRACES)),
 }
 

@@ -48,9 +48,9 @@ def lags(behaviour: Behaviour) -> Lags:
     return Lags(boot, boot + fmean(behaviour.rebalance_attempt) - shut, boot + flipped - shut)
 
 
-def _spells(market: Market) -> list[list[Range]]:
+def _offers(market: Market) -> list[list[Range]]:
     """When each pool sells spot, from and until, in order of pools."""
-    spells: dict[str, list[Range]] = {pool.label: [] for pool in market.pools}
+    offers: dict[str, list[Range]] = {pool.label: [] for pool in market.pools}
     since: dict[str, float] = {}
     for step in market.steps():
         if step.purchase != "spot" or step.supply is None or (step.supply > 0) == (step.pool in since):
@@ -58,27 +58,27 @@ def _spells(market: Market) -> list[list[Range]]:
         if step.supply:
             since[step.pool] = max(step.at, market.start)
         else:
-            spells[step.pool].append((since.pop(step.pool), step.at))
+            offers[step.pool].append((since.pop(step.pool), step.at))
     for label, at in since.items():
-        spells[label].append((at, market.end))
-    return [[(at, until) for at, until in spell if until > market.start] for spell in spells.values()]
+        offers[label].append((at, market.end))
+    return [[(at, until) for at, until in offer if until > market.start] for offer in offers.values()]
 
 
-def _open(spells: list[list[Range]], at: float) -> list[float]:
+def _open(offers: list[list[Range]], at: float) -> list[float]:
     """Until when each of the pools sells that sell now."""
     found = []
-    for spell in spells:
-        i = bisect_right(spell, (at, float("inf"))) - 1
-        if i >= 0 and spell[i][1] > at:
-            found.append(spell[i][1])
+    for offer in offers:
+        i = bisect_right(offer, (at, float("inf"))) - 1
+        if i >= 0 and offer[i][1] > at:
+            found.append(offer[i][1])
     return found
 
 
 def foreseeing(market: Market, behaviour: Behaviour, weight: float) -> Point:
     """The schedule of least cost, a degraded minute counted at `weight`; found from the market's end backwards."""
-    lag, spells = lags(behaviour), _spells(market)
+    lag, offers = lags(behaviour), _offers(market)
     spot, on_demand = (market.pools[0].usd(kind) / 3600 for kind in ("spot", "on-demand"))
-    times = sorted({market.start, market.end, *(at for spell in spells for span in spell for at in span)})
+    times = sorted({market.start, market.end, *(at for offer in offers for span in offer for at in span)})
     dark = weight / 60
     best = {market.end: ((0.0, 0.0, 0.0), (0.0, 0.0, 0.0))}  # by time: (value, USD, seconds) once lost, on on-demand
 
@@ -86,7 +86,7 @@ def foreseeing(market: Market, behaviour: Behaviour, weight: float) -> Point:
         return after[0] + usd + dark * seconds, after[1] + usd, after[2] + seconds
 
     for at, following in reversed(list(pairwise(times))):
-        closes = _open(spells, at)
+        closes = _open(offers, at)
         stays = then(best[following][1], on_demand * (following - at), 0)
         swaps = [
             then(best[until][0], on_demand * lag.boot + spot * (until - at), 0)
@@ -102,12 +102,12 @@ def foreseeing(market: Market, behaviour: Behaviour, weight: float) -> Point:
 
 def calm(market: Market, behaviour: Behaviour, calm_seconds: float, *, late: float = 0.0) -> Point:
     """A return after that much supply. `late`: by how much it goes out later than at the notice, seconds."""
-    lag, spells = lags(behaviour), _spells(market)
+    lag, offers = lags(behaviour), _offers(market)
     spot, on_demand = (market.pools[0].usd(kind) / 3600 for kind in ("spot", "on-demand"))
-    times = sorted({market.end, *(at for spell in spells for span in spell for at in span)})
+    times = sorted({market.end, *(at for offer in offers for span in offer for at in span)})
     at, usd, seconds = market.start, 0.0, 0.0
     while at < market.end:
-        if closes := _open(spells, at):
+        if closes := _open(offers, at):
             usd += spot * (closes[0] - at)
             seconds += min(lag.spot, closes[0] - at)
             at = closes[0]
@@ -118,11 +118,11 @@ def calm(market: Market, behaviour: Behaviour, calm_seconds: float, *, late: flo
         for time in times[bisect_right(times, at) :]:
             if since is not None and max(since + calm_seconds, back) <= time:
                 returns = max(since + calm_seconds, back)
-                until = _open(spells, returns)[0]
+                until = _open(offers, returns)[0]
                 if until > returns + lag.boot:
                     break
                 back = time  # that pool is about to close: the next change of supply is looked at anew
-            since = (time if since is None else since) if _open(spells, time) else None
+            since = (time if since is None else since) if _open(offers, time) else None
         else:
             return usd + on_demand * (market.end - at), seconds / 60
         usd += on_demand * (returns + lag.boot - at) + spot * (until - returns)

@@ -1,4 +1,4 @@
-"""Lengths of a market's up and down spells, shaped by published quantiles and scaled to a mean; seconds throughout."""
+"""Lengths of a market's up and down times, shaped by published quantiles and scaled to a mean; seconds throughout."""
 
 import math
 from bisect import bisect_right
@@ -10,11 +10,11 @@ from random import Random
 
 GAP_SECONDS = 195.0  # one reading of the public history
 STRETCH_FROM = 0.5
-BURN_IN_SECONDS = 20 * 86400.0  # so that a market does not begin at the beginning of a spell
+BURN_IN_SECONDS = 20 * 86400.0  # so that a market does not begin at the beginning of one
 
 
 @dataclass(frozen=True)
-class Spells:
+class Durations:
     """A distribution given by (share, seconds) points, straight in the logarithm between them, with a chosen mean.
 
     Lengths above the median are stretched, the longest the most, until the mean is right; so the quantiles hold
@@ -58,19 +58,19 @@ class Spells:
         return max(1, round(self.quantile(stream.random()) / GAP_SECONDS)) * GAP_SECONDS
 
 
-def from_quantiles(minutes: dict[str, float], mean_minutes: float) -> Spells:
-    """Published `{"p50": ..}` quantiles; the longest spell is taken as twice the 99th percentile."""
+def from_quantiles(minutes: dict[str, float], mean_minutes: float) -> Durations:
+    """Published `{"p50": ..}` quantiles; the longest time is taken as twice the 99th percentile."""
     known = {int(name[1:]) / 100: value * 60 for name, value in minutes.items()}
     known.setdefault(0.0, GAP_SECONDS)
     known.setdefault(1.0, 2 * known[max(known)])
-    return Spells(tuple(sorted(known.items())), mean_minutes * 60)
+    return Durations(tuple(sorted(known.items())), mean_minutes * 60)
 
 
 EXPONENTIAL = {f"p{percent}": -math.log(1 - percent / 100) for percent in (10, 30, 50, 70, 90, 99)}
 
 
-def exponential(mean_minutes: float) -> Spells:
-    """Memoryless spells."""
+def exponential(mean_minutes: float) -> Durations:
+    """Memoryless times."""
     return from_quantiles({name: max(value * mean_minutes, 4) for name, value in EXPONENTIAL.items()}, mean_minutes)
 
 
@@ -78,8 +78,8 @@ def exponential(mean_minutes: float) -> Spells:
 class Renewal:
     """Up and down in turn."""
 
-    up: Spells
-    down: Spells
+    up: Durations
+    down: Durations
 
     @property
     def share_up(self) -> float:

@@ -1,6 +1,6 @@
 """Seeded markets of another build than `synthetic`: a zone sells while its wandering level stands above a mark.
 
-Spells then come in clusters, as a level that has just crossed its mark crosses it again, and zones fall one after the
+Times come in clusters, as a level that has just crossed its mark crosses it again, and zones fall one after the
 other. The marks give each zone its published share; how fast the level forgets, and how much of it the zones have in
 common, were chosen by hand so that transitions and common outages come near the published ones.
 """
@@ -16,7 +16,7 @@ from fleet.sim.markets.durations import GAP_SECONDS
 from fleet.sim.markets.market import PLENTY, Market, Step, merged, pool, with_notice
 from fleet.sim.markets.synthetic import DAY_SECONDS, START, statistics
 
-MIN_READINGS = 3  # the published history has no spell below three readings
+MIN_READINGS = 3  # the published history has no time below three readings
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def _pool(region: str, zone: str, seed: int, end: float) -> Iterator[Step]:
 
 
 def _changes(region: str, zone: str, seed: int, end: float) -> Iterator[tuple[float, bool]]:
-    """(time, up): a level that stays on the other side of the mark for the shortest published spell."""
+    """(time, up): a level that stays on the other side of the mark for the shortest published time."""
     levels = REGIONS[region]
     mark = NormalDist().inv_cdf(1 - statistics()[zone]["available_share"])
     shared, own = (_wander(seed, f"{region}/{name}", levels.memory_days) for name in ("common", zone))

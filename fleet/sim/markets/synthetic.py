@@ -125,8 +125,8 @@ class Observed:
 
 
 def observe(changes: Iterator[tuple[float, bool]], end: float) -> Observed:
-    """Figures of a history; its first and last spell are cut off and so left out of the lengths."""
-    spells: list[tuple[float, bool]] = []
+    """Figures of a history; its first and last time are cut off and so left out of the lengths."""
+    times: list[tuple[float, bool]] = []
     up_seconds, previous, first = 0.0, None, 0.0
     for at, up in [*changes, (end, False)]:
         if previous is None:
@@ -134,13 +134,13 @@ def observe(changes: Iterator[tuple[float, bool]], end: float) -> Observed:
         else:
             since, was_up = previous
             up_seconds += (at - since) if was_up else 0.0
-            spells.append((at - since, was_up))
+            times.append((at - since, was_up))
         previous = (at, up)
     days = (end - first) / DAY_SECONDS
-    inner = spells[1:-1]
+    inner = times[1:-1]
     return Observed(
         up_seconds / (end - first),
-        (len(spells) - 1) / days,
+        (len(times) - 1) / days,
         tuple(seconds / 60 for seconds, up in inner if up),
         tuple(seconds / 60 for seconds, up in inner if not up),
     )
@@ -203,7 +203,7 @@ def _odds(share: float) -> float:
 
 
 def stretched(base: Region, *, up: float = 1.0, down: float = 1.0) -> Region:
-    """A region of other parameters: every spell longer or shorter by these factors."""
+    """A region of other parameters: every up and down time longer or shorter by these factors."""
     if up == down == 1:
         return base
 

@@ -1,4 +1,4 @@
-"""The door of the embedded AWS: names every request, answers what moto lacks, writes the request log.
+"""The endpoint of the embedded AWS: names every request, answers what moto lacks, writes the request log.
 
 One JSON line a request: at, principal ("operator", "cloudformation" or a role's name), service, action, resources,
 status, and error where the answer is one. The log is what the permission check reads.
@@ -26,7 +26,7 @@ UNKNOWN_KEY = ApiError("InvalidClientTokenId", "The security token included in t
 CROSS_ORIGIN = "access-control-"  # moto would let every page read every answer
 
 
-class FrontDoor:
+class Endpoint:
     """The WSGI application around moto's."""
 
     def __init__(self, moto: Wsgi, log: Path) -> None:
