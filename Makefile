@@ -122,8 +122,11 @@ check: lint ## lint, types and every test that needs neither root nor minutes
 test: lint box-setup ## everything CI runs
 	@mkdir -p build
 	requests=$$(mktemp -d $(CURDIR)/build/requests.XXXXXX) && \
-	  REQUEST_LOGS=$$requests pytest -n 4 --dist loadfile --no-loadscope-reorder && \
+	  REQUEST_LOGS=$$requests pytest -n 4 --dist loadgroup --no-loadscope-reorder && \
 	  python -m tests.permissions $$requests && rm -r $$requests
+
+test-deploys: $(DEV) ## second deploys by the CDK CLI, of what `make test` deploys without it
+	pytest -m deploys tests/e2e
 
 # --- the fleet ------------------------------------------------------------------------------------------------
 demo: $(DEV) ## from nothing: the fleet on an AWS inside this machine, robbed of its GPU, recovered

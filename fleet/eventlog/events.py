@@ -28,7 +28,7 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "lever": ("percentage",),
     "mode": ("mode",),
     "decision": (
-        *("signal", "world", "action", "reason", "detail", "also", "outcome", "mode", "rearming", "streak"),
+        *("signal", "world", "scores", "action", "reason", "detail", "also", "outcome", "mode", "rearming", "streak"),
         *("owed_mails", "lever"),
     ),
     "deploy": ("template_version", "lever"),

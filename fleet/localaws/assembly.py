@@ -6,6 +6,7 @@ The end-to-end run and the demo use the real CLI; what is deployed is the same a
 import io
 import json
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,15 @@ def bootstrap(aws: Aws) -> None:
     aws.client("ssm").put_parameter(Name="/cdk-bootstrap/hnb659fds/version", Value="30", Type="String")
 
 
-def deploy(aws: Aws, assembly: Path, stack: str) -> None:
-    """Create one stack, or update it; an update without changes is fine. Raises with CloudFormation's reasons."""
+def deploy(aws: Aws, assembly: Path, stack: str, tags: Mapping[str, str] | None = None) -> None:
+    """Create one stack, or update it; an update without changes is fine. Raises with CloudFormation's reasons.
+
+    `tags` are the stack's own; None: those of the assembly.
+    """
     upload_assets(aws, assembly, stack)
     cloudformation = aws.client("cloudformation")
-    tags = stacks(assembly)[stack]["properties"].get("tags", {})
+    if tags is None:
+        tags = stacks(assembly)[stack]["properties"].get("tags", {})
     request = {
         "StackName": stack,
         "TemplateBody": json.dumps(template(assembly, stack)),

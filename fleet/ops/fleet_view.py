@@ -206,14 +206,21 @@ def _is_record(raw: Any) -> bool:
     """Whether it has the shape of what the watchdog writes, as far as readers rely on it."""
     if not isinstance(raw, dict):
         return False
-    signal, world = raw.get("signal", {}), raw.get("world", {})
-    if not isinstance(signal, dict) or not isinstance(world, dict):
+    signal, world, scores = raw.get("signal", {}), raw.get("world", {}), raw.get("scores", {})
+    if not all(isinstance(part, dict) for part in (signal, world, scores)):
         return False
     boxes, percentage = world.get("boxes", {}), world.get("percentage", 0)
     if not isinstance(boxes, dict) or not isinstance(percentage, int) or not 0 <= percentage <= 100:
         return False
+    if not all(isinstance(box, dict) for box in boxes.values()):
+        return False
     words = [raw.get(key, "") for key in ("action", "reason", "outcome", "mode")]
-    return all(isinstance(text, str) for text in (*words, *signal.values(), *boxes.values())) and _is_time(signal)
+    words += [text for box in (signal, *boxes.values()) for text in box.values()]
+    return all(isinstance(text, str) for text in words) and all(map(_is_score, scores.values())) and _is_time(signal)
+
+
+def _is_score(score: object) -> bool:
+    return isinstance(score, int) and 0 <= score <= 10
 
 
 def _is_time(signal: dict[str, str]) -> bool:

@@ -23,7 +23,6 @@ from lambdas.watchdog.mail import TEXTS
 from lambdas.watchdog.state import Kind
 
 _ACTIVITY = re.compile(r"^(Launching a new|Terminating) EC2 instance(?:: (i-[0-9a-f]+))?")
-_SEEN_BOX = re.compile(r"(?P<purchase>spot|on-demand) (?P<pool>[a-z0-9-]+\.[a-z0-9-]+)")
 _ENDED = re.compile(r"\((\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) (?:UTC|GMT)\)")
 STREAMS = (names.STREAM_BOOT, names.STREAM_LIVE, names.STREAM_LEAVING)
 # A box writes this, so a stolen one may write anything: what is not of this form is no stage.
@@ -209,12 +208,12 @@ def lives(sources: Sources, settings: Settings) -> dict[str, BoxRecord]:
 
 def _learn(decided: fleet_view.Decided, life: Any) -> None:
     """What one decision record says of the boxes in it."""
-    for box, words in (decided.record.get("world", {}).get("boxes") or {}).items():
+    for box, seen in (decided.record.get("world", {}).get("boxes") or {}).items():
         known = life(box)
         known.launched = known.launched or decided.at
-        if seen := _SEEN_BOX.search(words):
+        if seen.keys() >= {"purchase", "pool"}:
             known.purchase, known.pool = seen["purchase"], seen["pool"]
-        if words.endswith("healthy") and not words.endswith("unhealthy"):
+        if seen.get("health") == "healthy":
             known.serving = known.serving or decided.at
     signal = decided.record.get("signal", {})
     if not (box := signal.get("box")):

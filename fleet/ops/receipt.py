@@ -1,6 +1,5 @@
 """A live history in the receipts' format (`fleet/sim/histories`): anyone can replay their own fleet."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -24,8 +23,6 @@ from fleet.eventlog.receipts import (
 from fleet.ops.live_history import BoxRecord
 from lambdas.watchdog import shares
 
-_SCORE = re.compile(r"\bscore (\d+) in ([a-z0-9-]+)")
-_SELLS = re.compile(r"\bsells in ([a-z0-9, -]+)")
 # A decision's record tells the mode after it: by action, the mode and the lever that it was taken in.
 BEFORE = {
     "failover": ("spot-armed", 0),
@@ -73,7 +70,7 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
         scan=Scan(
             first=next((e.at for e in decisions if _wake(e) == "scan"), None),
             every_seconds=settings.scan_seconds,
-            scores=tuple(_scores(decisions, settings)),
+            scores=tuple(_scores(decisions)),
         ),
         wakes=tuple(_wakes(decisions)),
         outcome=_outcome(decisions, log),
@@ -142,19 +139,11 @@ def _boot(life: BoxRecord) -> float | None:
     return None
 
 
-def _scores(decisions: Sequence[Event], settings: Settings) -> Iterator[Reading]:
-    """What each decision read. The record of a re-arm shows the world after the flip, when scores no longer count: its
-    reason names the zones that were good enough.
-    """
+def _scores(decisions: Sequence[Event]) -> Iterator[Reading]:
+    """What each decision read."""
     for event in decisions:
-        reason, seen = str(event.fields.get("reason", "")), event.fields.get("world", {}).get("scores")
-        if seen and event.fields.get("action") != "re-arm":
+        if seen := event.fields.get("scores"):
             yield Reading(at=event.at, zones=seen)
-        elif said := _SCORE.search(reason):
-            yield Reading(at=event.at, zones={said[2]: int(said[1])})
-        elif said := _SELLS.search(reason):
-            good = (zone.strip() for zone in said[1].split(",") if zone.strip() != "no zone")
-            yield Reading(at=event.at, zones=dict.fromkeys(good, settings.watchdog.rearm_score))
 
 
 def _wakes(decisions: Sequence[Event]) -> Iterator[Woken]:

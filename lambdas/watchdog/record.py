@@ -19,10 +19,12 @@ class Trace:
     world: World = field(default_factory=World)
     state: State | None = None
     decisions: list[Decision] = field(default_factory=list)
+    scores: dict[str, int] = field(default_factory=dict)
     outcome: str = "done"
 
     def add(self, world: World, state: State | None, decision: Decision) -> None:
         self.world, self.state = world, state
+        self.scores = self.scores or world.scores  # a look after a flip reads others, which nothing was decided on
         self.decisions.append(decision)
 
     def record(self) -> Record:
@@ -43,6 +45,7 @@ class Trace:
         raw = {
             "signal": {key: str(value) for key, value in signal.items() if value},
             "world": self.world.summary(),
+            "scores": self.scores,
             "action": main.name,
             "reason": main.reason,
             "detail": main.detail,

@@ -169,7 +169,6 @@ class World:
             "dark_seconds": self.dark_seconds or None,
             "deploying": self.deploying or None,
             "refresh": self.refreshes[0].status if self.refreshes else None,
-            "scores": self.scores or None,
             "unread": self.unread or None,
         }
         return {key: value for key, value in raw.items() if value is not None}
@@ -178,11 +177,16 @@ class World:
         instance = self.instances.get(box.id)
         return instance is not None and instance.ended
 
-    def _describe(self, box: Box) -> str:
+    def _describe(self, box: Box) -> dict[str, str]:
         instance = self.instances.get(box.id)
-        kind = "" if instance is None else " spot" if instance.spot else " on-demand"
-        state = f" {instance.state}" if instance and instance.ended else ""
-        return f"{box.lifecycle}{kind} {box.instance_type}{state} {self.health.get(box.id, '')}".rstrip()
+        raw = {
+            "lifecycle": box.lifecycle,
+            "purchase": ("spot" if instance.spot else "on-demand") if instance else "",
+            "pool": box.instance_type,
+            "state": instance.state if instance and instance.ended else "",
+            "health": self.health.get(box.id, ""),
+        }
+        return {key: value for key, value in raw.items() if value}
 
 
 def _budget_seconds(box: Box, instance: Instance, settings: Settings) -> int:

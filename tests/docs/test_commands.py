@@ -76,6 +76,7 @@ NOT_MADE = {
     "setup": "has run before any test can",
     "setup-dev": "the same",
     "test": "this",
+    "test-deploys": "deploys by the CDK CLI what other tests deploy without it",
 }
 # aws operations that neither moto nor a machine without the service can carry out: their parameters are checked.
 ONLY_CHECKED = {"start-session", "request-service-quota-increase", "continue-update-rollback", "create-grant"}

@@ -1,4 +1,4 @@
-"""The README tells the story by file name: every name must lead somewhere."""
+"""README and docs name files, by link or in passing: every name must lead somewhere."""
 
 import re
 from pathlib import Path
@@ -13,13 +13,8 @@ def links(page: Path) -> set[str]:
     return {target.partition("#")[0] for target in targets if "://" not in target and not target.startswith("#")}
 
 
-def test_every_file_that_the_readme_names_exists() -> None:
-    named = links(ROOT / "README.md")
-    assert len(named) > 15
-    assert sorted(target for target in named if not (ROOT / target).exists()) == []
-
-
 def test_every_link_between_the_docs_leads_somewhere() -> None:
+    assert len(links(ROOT / "README.md")) > 15
     broken = [
         f"{page.relative_to(ROOT)}: {target}"
         for page in PAGES
@@ -27,3 +22,10 @@ def test_every_link_between_the_docs_leads_somewhere() -> None:
         if not (page.parent / target).exists()
     ]
     assert broken == []
+
+
+def test_every_file_that_the_docs_name_in_passing_exists() -> None:
+    path = re.compile(r"`((?:assets|docs|fleet|lambdas|scripts|stacks|tests)/[\w./-]+)`")
+    named = {(page.name, name) for page in PAGES for name in path.findall(page.read_text(encoding="utf-8"))}
+    assert len(named) > 30
+    assert sorted(each for each in named if not (ROOT / each[1]).exists()) == []

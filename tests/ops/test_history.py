@@ -35,6 +35,7 @@ def decided(minutes: float, **record: Any) -> Decided:
     return Decided(at(minutes), {"outcome": "done", **record})
 
 
+A_BOX = {"lifecycle": "InService", "purchase": "spot", "pool": "g6.xlarge", "health": "healthy"}
 OLD = BoxRecord("spot", "g6.xlarge", at(-60))
 
 
@@ -47,7 +48,7 @@ def a_night(**more: Any) -> Sources:
             decided(
                 5,
                 signal={"wake": "scan"},
-                world={"percentage": 0, "boxes": {"i-1": "InService spot g6.xlarge healthy"}},
+                world={"percentage": 0, "boxes": {"i-1": A_BOX}},
                 mode="spot-armed",
             ),
             decided(14, signal={"wake": "interruption", "box": "i-1", "at": at(14).isoformat()}, mode="spot-armed"),

@@ -634,7 +634,7 @@ def test_recorded_event_says_what_it_was() -> None:
 
 def test_record_shows_of_the_world_only_what_was_read() -> None:
     assert set(wake(armed(), PATIENCE)["world"]) == {"lever", "alarm", "percentage", "boxes"}
-    everything = {"lever", "alarm", "percentage", "boxes", "healthy", "scores"}
+    everything = {"lever", "alarm", "percentage", "boxes", "healthy"}
     assert set(wake(warned(), PATIENCE)["world"]) == everything
 
 

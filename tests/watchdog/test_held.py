@@ -30,7 +30,9 @@ def test_box_that_died_held_is_given_up_and_is_neither_alive_nor_young(payload: 
     record = wake(cloud, payload)
     assert (record["action"], record["detail"]) == ("failover", ENDS)
     assert cloud.calls.count(f"abandon {BOX}") == 1
-    assert f"{BOX}': 'Pending:Wait spot g6.xlarge {state}" in str(record["world"])
+    assert record["world"]["boxes"][BOX] == {
+        "lifecycle": "Pending:Wait", "purchase": "spot", "pool": "g6.xlarge", "state": state,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("state", ["pending", "running"])

@@ -22,20 +22,23 @@ def test_record_tells_all_that_was_seen() -> None:
     cloud.refreshed += (Refresh("r1", "Failed", ago(90), like_ours=False),)
     cloud.scored = {"use2-az1": 2}
     cloud.deploying = True
-    assert wake(cloud, "scan")["world"] == {
+    record = wake(cloud, "scan")
+    assert record["world"] == {
         "lever": "100",
         "alarm": {"state": "OK", "since": "2026-07-21T19:35:43+00:00"},
         "percentage": 100,
         "boxes": {
-            "i-0demand": "InService on-demand g6.xlarge healthy",
-            "i-0spot": "Pending:Wait spot g6.xlarge",
-            "i-0new": "Pending g6.xlarge",
+            "i-0demand": {
+                "lifecycle": "InService", "purchase": "on-demand", "pool": "g6.xlarge", "health": "healthy",
+            },
+            "i-0spot": {"lifecycle": "Pending:Wait", "purchase": "spot", "pool": "g6.xlarge"},
+            "i-0new": {"lifecycle": "Pending", "pool": "g6.xlarge"},
         },
         "healthy": ["i-0demand"],
         "deploying": True,
         "refresh": "Successful",
-        "scores": {"use2-az1": 2},
-    }
+    }  # fmt: skip
+    assert record["scores"] == {"use2-az1": 2}
 
 
 def test_record_holds_nothing_that_was_not_looked_at() -> None:

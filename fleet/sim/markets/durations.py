@@ -66,14 +66,6 @@ def from_quantiles(minutes: dict[str, float], mean_minutes: float) -> Durations:
     return Durations(tuple(sorted(known.items())), mean_minutes * 60)
 
 
-EXPONENTIAL = {f"p{percent}": -math.log(1 - percent / 100) for percent in (10, 30, 50, 70, 90, 99)}
-
-
-def exponential(mean_minutes: float) -> Durations:
-    """Memoryless times."""
-    return from_quantiles({name: max(value * mean_minutes, 4) for name, value in EXPONENTIAL.items()}, mean_minutes)
-
-
 @dataclass(frozen=True)
 class Renewal:
     """Up and down in turn."""
