@@ -74,8 +74,8 @@ def destroy(settings: Settings, arguments: Sequence[str]) -> None:
     if _stands(aws, names.stack(settings.fleet_name, names.STACK_FAULTS)):
         _cdk("destroy", *FAULTS, *arguments)
     _cdk("destroy", "--all", *arguments)
-    rooms = (*names.ALL_STACKS, names.STACK_FAULTS)
-    if left := [name for stack in rooms if _stands(aws, name := names.stack(settings.fleet_name, stack))]:
+    stacks = (*names.ALL_STACKS, names.STACK_FAULTS)
+    if left := [name for stack in stacks if _stands(aws, name := names.stack(settings.fleet_name, stack))]:
         raise NotDestroyedError(f"Still standing: {', '.join(left)}. Run `make destroy` again to delete the rest.")
     sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings))) + "\n")
 
