@@ -161,10 +161,10 @@ class Range:
         arrived: Callable[[int, int], None],
         stalled: Callable[[], bool],
         over: Callable[[], bool],
-    ) -> None:
+    ) -> bool:
         """Fetch them: each piece goes `into` what is given for its position, then `arrived` is told position and count.
 
-        Ends early once it is `over`; raises DamagedError, and StoreError where a request fails while all is `stalled`.
+        False where it ended early, since it was `over`; raises DamagedError, and StoreError where a request fails while all is `stalled`.
         """
         item, position, pause = self.item, self.start, PAUSE_SECONDS
         while position < self.end and not over():
@@ -177,7 +177,8 @@ class Range:
                     raise StoreError(f"{item.key}: {response.status} instead of a range")
                 while position < self.end:
                     if over():
-                        return connection.close()
+                        connection.close()
+                        return False
                     most = min(PIECE_BYTES, self.end - position)
                     count = _read(response, into(position)[:most], item.key)
                     arrived(position, count)
@@ -191,7 +192,7 @@ class Range:
                     raise StoreError(f"nothing arrives any more; last: {error}") from None
                 time.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        return None
+        return position >= self.end
 
 
 def _read(response: http.client.HTTPResponse, piece: memoryview, key: str) -> int:

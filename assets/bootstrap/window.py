@@ -230,7 +230,7 @@ class Window:
 
         wanted = Range(self.item, start, start + len(part))
         try:
-            wanted.fetch(
+            whole = wanted.fetch(
                 self._bucket,
                 connection,
                 into=lambda position: view[position - start :],
@@ -240,12 +240,14 @@ class Window:
             )
         except DamagedError as error:  # gone or replaced, perhaps by the same bytes: a download will tell
             raise StoreError(str(error)) from None
+        if not whole:
+            return  # another connection was faster
         known = number < len(self._after)
         if known and not self._same_again(number, part):
             raise DamagedError(f"{self.item.key}: another object than it was")
         with self._lock:
             if self.failure or number not in self._busy or known != (number < len(self._after)):
-                return  # another connection was faster
+                return
             took = time.monotonic() - self._busy.pop(number)
             self._usual += (took - self._usual) / (8 if self._usual else 1)
             self._hedged.discard(number)

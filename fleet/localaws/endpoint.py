@@ -4,11 +4,11 @@ One JSON line a request: at, principal ("operator", "cloudformation" or a role's
 status, and error where the answer is one. The log is what the permission check reads.
 """
 
-import contextlib
 import json
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class Endpoint:
         self._moto = moto
         self._log = log
         self._lock = threading.Lock()
-        self._tables = threading.Lock()
+        self._writing = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         if not admission.is_local(environ):
@@ -55,8 +55,9 @@ class Endpoint:
             fault = control.take_fault(call) or denied(call)
             function = OPERATIONS.get((call.service, call.operation))
             if fault is None and function is None:
-                # moto copies every table for a transaction, and whoever writes meanwhile breaks the copy
-                with self._tables if call.service == "dynamodb" else contextlib.nullcontext():
+                # moto copies every table for a transaction, and closes an object that another write replaces: whoever
+                # writes meanwhile breaks the one, whoever answers for it the other
+                with self._writing if call.service == "dynamodb" or call.operation == "PutObject" else nullcontext():
                     return self._ask_moto(environ)
             return _own_answer(call, fault or function)
         except Exception:
