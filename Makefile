@@ -122,7 +122,7 @@ check: lint ## lint, types and every test that needs neither root nor minutes
 test: lint box-setup ## everything CI runs
 	@mkdir -p build
 	requests=$$(mktemp -d $(CURDIR)/build/requests.XXXXXX) && \
-	  REQUEST_LOGS=$$requests pytest -n 4 --dist loadgroup --no-loadscope-reorder && \
+	  REQUEST_LOGS=$$requests pytest -n 4 --dist loadfile --no-loadscope-reorder && \
 	  python -m tests.permissions $$requests && rm -r $$requests
 
 test-deploys: $(DEV) ## second deploys by the CDK CLI, of what `make test` deploys without it

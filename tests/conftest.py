@@ -65,19 +65,12 @@ PUBLIC_GATEWAY: dict[str, Any] = {
 MARKED = {"base": pytest.mark.root, "deployed": pytest.mark.slow, "other_assembly": pytest.mark.slow}
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The order in which `make test` deals out tests, and what `make check` leaves out.
-
-    A file goes to one worker whole, for what its tests share; a test that boots a box shares nothing and goes alone.
-    """
+    """The order in which `make test` deals out files, and what `make check` leaves out."""
     items.sort(key=lambda item: item.path.name not in LONGEST)
     for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        for fixture in MARKED.keys() & fixtures:
+        for fixture in MARKED.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKED[fixture])
-        if "make" not in fixtures:
-            item.add_marker(pytest.mark.xdist_group(str(item.path)))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -164,7 +164,8 @@ class Range:
     ) -> bool:
         """Fetch them: each piece goes `into` what is given for its position, then `arrived` is told position and count.
 
-        False where it ended early, since it was `over`; raises DamagedError, and StoreError where a request fails while all is `stalled`.
+        False where it ended early, since it was `over`. Raises DamagedError, and StoreError where a request fails while
+        all is `stalled`.
         """
         item, position, pause = self.item, self.start, PAUSE_SECONDS
         while position < self.end and not over():
