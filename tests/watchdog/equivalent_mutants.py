@@ -78,6 +78,8 @@ EQUIVALENT: dict[str, str] = {
     ),
     "shares.part: 0 < boxes < above_base(settings)  ->  0 <= boxes < above_base(settings)": SAME + "no box is lever 0",
     "shares.part: 0  ->  -1": SAME + "no box is lever 0",
+    "rearm.expired: 0  ->  1": SAME + "a group that was not read counts as what should serve",
+    "rearm.expired: 0  ->  -1": SAME + "a group that was not read counts as what should serve",
     "shares.bought: 0  ->  1": SAME + "fewer boxes than what should serve count as that",
     "shares.bought: 0  ->  -1": SAME + "fewer boxes than what should serve count as that",
     "daily.replaced: 60  ->  61": SAME + "530 s are eight minutes of that length as well",
