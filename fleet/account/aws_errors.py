@@ -2,10 +2,10 @@
 
 OperatorError            message, remedy, exit code 1 (ours or AWS's)
   CredentialsError       2: no usable credentials
-  DeniedError            2: a permission is missing; names call and permission
+  AccessDeniedError      2: a permission is missing; names call and permission
   MissingError           2: what the call asked about does not exist; names the setting or the step that makes it
   RefusedError           2: AWS refused the request as it stands
-  ThrottledError         1: AWS asked for patience, retries included
+  RateExceededError      1: AWS asked for patience, retries included
   UnreachableError       1: no answer from the endpoint
 """
 
@@ -47,7 +47,7 @@ class CredentialsError(OperatorError):
     code = EXIT_USAGE
 
 
-class DeniedError(OperatorError):
+class AccessDeniedError(OperatorError):
     """A permission is missing."""
 
     code = EXIT_USAGE
@@ -65,7 +65,7 @@ class RefusedError(OperatorError):
     code = EXIT_USAGE
 
 
-class ThrottledError(OperatorError):
+class RateExceededError(OperatorError):
     """AWS asked for patience."""
 
 
@@ -152,7 +152,7 @@ def _explain_answer(error: ClientError, *, call: str, needed: str) -> OperatorEr
         named = _NAMED_ACTION.search(text)
         action, resource = (named[1], named[2]) if named else (needed, None)
         where = f" on {resource}" if resource else ""
-        return DeniedError(
+        return AccessDeniedError(
             f"{call} was denied: your credentials lack {action}{where}", f"grant {action} to whom you run as"
         )
     if code in _CREDENTIALS:
@@ -161,7 +161,7 @@ def _explain_answer(error: ClientError, *, call: str, needed: str) -> OperatorEr
             "sign in again, or check AWS_PROFILE and the clock",
         )
     if code in _THROTTLED:
-        return ThrottledError(
+        return RateExceededError(
             f"{call} was throttled, retries included ({code})", "wait a minute and run the command again"
         )
     if _MISSING.search(code) or "does not exist" in text or "not found" in text:

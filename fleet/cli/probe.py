@@ -36,7 +36,7 @@ def probe_command(
     who = commands.caller(operator.aws)
     if not yes:
         click.confirm(f"This {probing.TOUCHES}. Everything else reads. Go on?", abort=True, err=True)
-    evidence = probing.Evidence(operator.aws, operator.settings, who, why)
+    evidence = probing.Readings(operator.aws, operator.settings, who, why)
     page = probing.PAGE.read_text(encoding="utf-8")
     seen = []
     for each in probing.walk(evidence, probing.to_be_probed(page)):

@@ -104,8 +104,8 @@ def alarm(name: str, state: str, seconds_ago: float, region: str) -> None:
         _backdated = timedelta()
 
 
-class Alarm(cloudwatch.Alarm):
-    """An alarm that tells when it entered its state; a new one has no data yet. (moto answers by the class's name.)"""
+class AlarmSinceItsState(cloudwatch.Alarm):
+    """An alarm that tells when it entered its state; a new one has no data yet."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -113,7 +113,8 @@ class Alarm(cloudwatch.Alarm):
         self.state_transitioned_timestamp = utcnow()
 
 
-cloudwatch.Alarm = Alarm  # type: ignore[misc]
+AlarmSinceItsState.__name__ = "Alarm"  # moto answers by the class's name
+cloudwatch.Alarm = AlarmSinceItsState  # type: ignore[misc]
 
 
 @control.verb

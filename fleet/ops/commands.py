@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from fleet.account.access import Aws
-from fleet.account.aws_errors import OperatorError, ThrottledError, UnreachableError
+from fleet.account.aws_errors import OperatorError, RateExceededError, UnreachableError
 from fleet.core import names
 
 # The function is its own mutex: while it works, another invocation answers 429. It ends well inside its timeout.
@@ -64,7 +64,7 @@ def press(
                 Payload=payload,
             )
             break
-        except ThrottledError:
+        except RateExceededError:
             if attempt == BUSY_TRIES:
                 raise
             time.sleep(pause_seconds)

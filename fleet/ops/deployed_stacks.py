@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fleet.account.aws_errors import DeniedError, MissingError
+from fleet.account.aws_errors import AccessDeniedError, MissingError
 from fleet.core import names
 from fleet.core.errors import UserError
 from fleet.ops.review import Stack, Template, refers
@@ -78,7 +78,7 @@ def _taken_out(aws: Any, gateway: str) -> tuple[Stack, ...]:
     """A gateway that stands and is not asked for any more: `make deploy` deletes it."""
     try:
         stack = _observe(aws, gateway, {})
-    except DeniedError:  # a reviewer's role of a time before gateways
+    except AccessDeniedError:  # a reviewer's role of a time before gateways
         return ()
     return () if stack.deployed is None else (replace(stack, taken_out=True),)
 

@@ -34,7 +34,7 @@ class Seen:
     found: str
 
 
-class Evidence:
+class Readings:
     """What the account tells, each read once and when it is first needed."""
 
     def __init__(self, aws: Aws, settings: Settings, who: str, why: str) -> None:
@@ -103,16 +103,16 @@ class Evidence:
         return {str(decided.record.get("signal", {}).get("wake")) for decided in records}
 
 
-Probe = Callable[[Evidence], tuple[bool | None, str]]
+Probe = Callable[[Readings], tuple[bool | None, str]]
 
 
-def _hooks_before_first_box(e: Evidence) -> tuple[bool | None, str]:
+def _hooks_before_first_box(e: Readings) -> tuple[bool | None, str]:
     if e.first_launch is None:
         return None, "no launch is remembered"
     return e.first_launch > HELD_SECONDS, f"{e.first_launch:.0f} s from the first launch to in service"
 
 
-def _hooks_follow(e: Evidence) -> tuple[bool | None, str]:
+def _hooks_follow(e: Readings) -> tuple[bool | None, str]:
     hooks = e.aws.call("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=e.group_name)["LifecycleHooks"]
     found = {hook["LifecycleHookName"]: hook["HeartbeatTimeout"] for hook in hooks}
     wanted = {
@@ -122,14 +122,14 @@ def _hooks_follow(e: Evidence) -> tuple[bool | None, str]:
     return found == wanted, f"heartbeats {found}, settings {wanted}"
 
 
-def _held_registers(e: Evidence) -> tuple[bool | None, str]:
+def _held_registers(e: Readings) -> tuple[bool | None, str]:
     register, warm_up = e.ended("register"), e.ended("warm_up")
     if register is None or warm_up is None:
         return None, "no boot in the log"
     return register < warm_up, f"register ended at {register:.0f} s, warm_up at {warm_up:.0f} s"
 
 
-def _registration_overlaps(e: Evidence) -> tuple[bool | None, str]:
+def _registration_overlaps(e: Readings) -> tuple[bool | None, str]:
     opened, healthy = e.ended("open"), e.ended("healthy")
     if opened is None or healthy is None:
         return None, "no boot in the log"
@@ -139,7 +139,7 @@ def _registration_overlaps(e: Evidence) -> tuple[bool | None, str]:
 def _streamed(name: str) -> Probe:
     """Whether a stage's newest line says that the model loads while it arrives."""
 
-    def probe(e: Evidence) -> tuple[bool | None, str]:
+    def probe(e: Readings) -> tuple[bool | None, str]:
         fields = e.stage(name) or {}
         if "how" not in fields:
             return None, f"no warm boot's stage {name} in the log"
@@ -151,7 +151,7 @@ def _streamed(name: str) -> Probe:
 def _stage(name: str, field: str) -> Probe:
     """What one field of one stage's newest line says: a figure, not a yes or no."""
 
-    def probe(e: Evidence) -> tuple[bool | None, str]:
+    def probe(e: Readings) -> tuple[bool | None, str]:
         fields = e.stage(name)
         if fields is None or field not in fields:
             return None, f"no {field} of stage {name} in the log"
@@ -160,26 +160,26 @@ def _stage(name: str, field: str) -> Probe:
     return probe
 
 
-def _group_events(e: Evidence) -> tuple[bool | None, str]:
+def _group_events(e: Readings) -> tuple[bool | None, str]:
     wanted = {"launched", "refresh-ended"}
     return (True if wanted <= e.wakes else None), f"woken by {', '.join(sorted(e.wakes)) or 'nothing yet'}"
 
 
-def _concurrency(e: Evidence) -> tuple[bool | None, str]:
+def _concurrency(e: Readings) -> tuple[bool | None, str]:
     limit = e.aws.call("lambda", "GetAccountSettings")["AccountLimit"]["ConcurrentExecutions"]
     return int(limit) == 10, f"{limit} concurrent executions in this account"
 
 
-def _whole_distribution(e: Evidence) -> tuple[bool | None, str]:
+def _whole_distribution(e: Readings) -> tuple[bool | None, str]:
     before, after, _ = e.flip
     return before == after, f"before {before}, after {after}"
 
 
-def _bare_template(e: Evidence) -> tuple[bool | None, str]:
+def _bare_template(e: Readings) -> tuple[bool | None, str]:
     return True, f"the watchdog's role may: {e.flip[2]}"
 
 
-def _run_command(e: Evidence) -> tuple[bool | None, str]:
+def _run_command(e: Readings) -> tuple[bool | None, str]:
     answer = ask.ask(e.aws, e.settings.fleet_name, "hello")
     return True, f"a box answered in {answer.seconds:.1f} s"
 
@@ -210,7 +210,7 @@ def to_be_probed(page: str) -> dict[str, str]:
     return {name: known.removeprefix(TO_BE_PROBED) for name, known in found.items() if known.startswith(TO_BE_PROBED)}
 
 
-def walk(evidence: Evidence, rows: Mapping[str, str]) -> Iterator[Seen]:
+def walk(evidence: Readings, rows: Mapping[str, str]) -> Iterator[Seen]:
     """Every row, in the order of the page; a probe that AWS refuses says so and the next goes on."""
     for row, how in rows.items():
         probe = PROBES.get(row)

@@ -12,7 +12,7 @@ import pytest
 from botocore.config import Config
 
 from fleet.account import access
-from fleet.account.aws_errors import DeniedError, OperatorError, ThrottledError, UnreachableError
+from fleet.account.aws_errors import AccessDeniedError, OperatorError, RateExceededError, UnreachableError
 from fleet.core import names
 from fleet.ops import commands
 
@@ -48,21 +48,21 @@ def test_a_command_invokes_the_watchdog_with_who_and_why_and_returns_its_record(
 
 
 def test_a_busy_function_is_asked_again_until_it_answers(scripted: Any) -> None:
-    busy = ThrottledError("lambda Invoke was throttled", "wait")
+    busy = RateExceededError("lambda Invoke was throttled", "wait")
     assert press(scripted(busy, busy, payload(DECIDED))) == DECIDED
 
 
 def test_a_function_that_stays_busy_is_given_up_and_said(scripted: Any) -> None:
-    busy = ThrottledError("lambda Invoke was throttled", "wait")
+    busy = RateExceededError("lambda Invoke was throttled", "wait")
     aws = scripted(*[busy] * commands.BUSY_TRIES)
-    with pytest.raises(ThrottledError):
+    with pytest.raises(RateExceededError):
         press(aws)
     assert len(aws.asked) == commands.BUSY_TRIES
 
 
 def test_a_denied_invoke_is_not_tried_again(scripted: Any) -> None:
-    aws = scripted(DeniedError("lambda Invoke was denied", "grant lambda:InvokeFunction"))
-    with pytest.raises(DeniedError):
+    aws = scripted(AccessDeniedError("lambda Invoke was denied", "grant lambda:InvokeFunction"))
+    with pytest.raises(AccessDeniedError):
         press(aws)
     assert len(aws.asked) == 1
 

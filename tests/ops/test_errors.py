@@ -28,8 +28,8 @@ def answered(code: str, message: str = "", status: int = 400) -> ClientError:
         (UnauthorizedSSOTokenError(), aws_errors.CredentialsError, 2, "aws sso login"),
         (answered("ExpiredToken"), aws_errors.CredentialsError, 2, "does not accept these credentials (ExpiredToken)"),
         (answered("InvalidClientTokenId"), aws_errors.CredentialsError, 2, "AWS_PROFILE"),
-        (answered("Throttling"), aws_errors.ThrottledError, 1, "throttled, retries included"),
-        (answered("TooManyRequestsException"), aws_errors.ThrottledError, 1, "wait a minute"),
+        (answered("Throttling"), aws_errors.RateExceededError, 1, "throttled, retries included"),
+        (answered("TooManyRequestsException"), aws_errors.RateExceededError, 1, "wait a minute"),
         (answered("ResourceNotFoundException", "Function not found"), aws_errors.MissingError, 2, "Function not found"),
         (
             answered("ValidationError", "Stack x does not exist"),
@@ -62,7 +62,7 @@ def test_each_failure_names_the_call_and_its_remedy(error: Exception, kind: type
 @pytest.mark.parametrize("code", ["AccessDenied", "AccessDeniedException", "UnauthorizedOperation"])
 def test_a_denial_names_the_permission_even_where_aws_does_not(code: str) -> None:
     explained = explain(answered(code, "no"), service="service-quotas", operation="GetServiceQuota")
-    assert isinstance(explained, aws_errors.DeniedError)
+    assert isinstance(explained, aws_errors.AccessDeniedError)
     assert "your credentials lack servicequotas:GetServiceQuota" in explained.message
     assert explained.remedy == "grant servicequotas:GetServiceQuota to whom you run as"
 

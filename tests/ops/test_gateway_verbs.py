@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fleet.account.access import Aws
-from fleet.account.aws_errors import DeniedError, explain
+from fleet.account.aws_errors import AccessDeniedError, explain
 from fleet.cli.fleetctl import main
 from fleet.core import cdk_cli, names
 from fleet.ops import gateway_table
@@ -166,4 +166,4 @@ def test_missing_permission_is_named_as_iam_names_it(
 
     monkeypatch.setattr(Aws, "call", denied)
     done = fleetctl("key", "add", "--name", "x")
-    assert (done.exit_code, "dynamodb:PutItem" in done.stderr) == (DeniedError.code, True)
+    assert (done.exit_code, "dynamodb:PutItem" in done.stderr) == (AccessDeniedError.code, True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fleet.account.aws_errors import CredentialsError, DeniedError, MissingError
+from fleet.account.aws_errors import AccessDeniedError, CredentialsError, MissingError
 from fleet.config import box_config
 from fleet.config.settings import Network, Settings
 from fleet.core import names
@@ -542,10 +542,10 @@ def test_a_deploy_while_the_alarm_is_lit_is_warned_of(ask: Any) -> None:
 
 def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answers: Any) -> None:
     aws = answers()
-    aws.answers = {"service-quotas GetServiceQuota": DeniedError("denied: servicequotas:GetServiceQuota", "grant it")}
+    aws.answers = {"service-quotas GetServiceQuota": AccessDeniedError("servicequotas:GetServiceQuota", "grant it")}
     (line,) = preflight.run([("spot quota", account.spot_quota)], Ground(settings, aws))
     assert line.finding.level is Level.FAIL
-    assert line.finding.found == "could not be checked: denied: servicequotas:GetServiceQuota"
+    assert line.finding.found == "could not be checked: servicequotas:GetServiceQuota"
     assert not preflight.all_right([line])
 
 

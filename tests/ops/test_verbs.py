@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fleet.account.aws_errors import ThrottledError
+from fleet.account.aws_errors import RateExceededError
 from fleet.cli import operate
 from fleet.cli.fleetctl import main
 
 
 def test_a_watch_shows_a_look_that_failed_and_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    throttled = ThrottledError("lambda GetFunctionConfiguration was throttled", "wait a minute")
+    throttled = RateExceededError("lambda GetFunctionConfiguration was throttled", "wait a minute")
     looks = iter(["first look", throttled, "third look", KeyboardInterrupt()])
 
     def look(_: Any) -> Any:

@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
 }  # fmt: skip
 # In each a module's or a class's name stands once; `names` and `manifest` are one file on box and workstation.
 RUNTIMES = {
-    "workstation": ("fleet", "stacks"),
+    "workstation": ("fleet", "stacks", "lambdas/watchdog"),
     "function": ("lambdas", "fleet/core", "fleet/config"),
     "box": ("assets/bootstrap",),
     "gateway": ("assets/gateway", "assets/relay"),

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from fleet.config import cards
 from fleet.config.gateway_settings import CallerTier, Gateway
-from fleet.sim.callers.queueing_box import Box
+from fleet.sim.callers.queueing_box import QueueingBox
 from fleet.sim.callers.request import Request
 from fleet.sim.callers.tally import CLOUD, CUT, GPU, NOBODY, REFUSED, Tally
 from fleet.sim.callers.traffic import Asked, day_of
@@ -62,7 +62,7 @@ class Front:
         self._restraint = Restraint(gateway.fallback)
         self._breaker = Breaker()
         self._parked: dict[Request, None] = {}  # back in the line, in order
-        self.named: list[Box] = []  # by the balancer: also, for a while, those that have left
+        self.named: list[QueueingBox] = []  # by the balancer: also, for a while, those that have left
 
     # --- who is admitted --------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class Front:
             )
         return self._clock.at(request.arrived + request.budget, self._overdue, request, request.attempts)
 
-    def _connected(self) -> Box | None:
+    def _connected(self) -> QueueingBox | None:
         """The balancer's choice for a fresh connection; None: it is refused."""
         box = self._draw.choice(self.named) if self.named else None
         return None if box is None or box.shut else box
@@ -201,7 +201,7 @@ class Front:
         if not closed:
             self.freed()
 
-    def serves(self, box: Box) -> None:
+    def serves(self, box: QueueingBox) -> None:
         """The balancer names it from now on."""
         self.named.append(box)
         if not self._breaker.closed:

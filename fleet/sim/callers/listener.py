@@ -10,7 +10,7 @@ from fleet.config.settings import Settings
 from fleet.core import names
 from fleet.eventlog.events import Event
 from fleet.sim.callers.front import CloudModel, Front
-from fleet.sim.callers.queueing_box import Box
+from fleet.sim.callers.queueing_box import QueueingBox
 from fleet.sim.callers.tally import Tally
 from fleet.sim.callers.traffic import Asked, Traffic
 from fleet.sim.cloud.virtual_clock import Clock
@@ -54,7 +54,7 @@ class Callers:
         self._plan, self._settings, self._seed = plan, settings, seed
         self.tally = Tally()
         self._clock = Clock(0.0)
-        self._boxes: dict[str, Box] = {}
+        self._boxes: dict[str, QueueingBox] = {}
         self._noticed: dict[str, float] = {}
         self._types: dict[str, str] = {}
         self._front: Front
@@ -107,7 +107,7 @@ class Callers:
 
     def _serves(self, box_id: str) -> None:
         card = card_of(self._types.get(box_id, ""))
-        box = self._boxes[box_id] = Box(box_id, card, self._clock, self._front, lane=self._plan.lane)
+        box = self._boxes[box_id] = QueueingBox(box_id, card, self._clock, self._front, lane=self._plan.lane)
         self._front.serves(box)
 
     def _leaves(self, box_id: str, why: str) -> None:
@@ -134,6 +134,6 @@ class Callers:
             self._forget(box)
             box.die()
 
-    def _forget(self, box: Box) -> None:
+    def _forget(self, box: QueueingBox) -> None:
         if box in self._front.named:
             self._front.named.remove(box)

@@ -78,7 +78,7 @@ class Listener(Protocol):
         """A turn has ended: the line is shorter."""
 
 
-class Box:
+class QueueingBox:
     """From the first probe that passes to its end. `shut`: its gate takes no connection."""
 
     def __init__(self, id: str, card: Card, clock: Clock, listener: Listener, *, lane: bool) -> None:

@@ -11,7 +11,7 @@ from gateway.fallback import Failure
 from lane.order import Entry
 
 if TYPE_CHECKING:
-    from fleet.sim.callers.queueing_box import Box
+    from fleet.sim.callers.queueing_box import QueueingBox
 
 
 @dataclass(slots=True, eq=False)
@@ -22,7 +22,7 @@ class Request:
     ask: Ask
     budget: float  # by when the GPU must have begun or ended, since its arrival
     failures: list[Failure] = field(default_factory=list)
-    box: Box | None = None
+    box: QueueingBox | None = None
     entry: Entry | None = None
     attempts: int = 0
     reserved: int = 0  # micro-dollars
