@@ -98,7 +98,7 @@ class GatewayStack(BaseStack):
             port=names.GATEWAY_PORT,
             protocol=elbv2.ApplicationProtocol.HTTP,
             target_type=elbv2.TargetType.IP,
-            # Answers last for seconds or minutes: the task with fewer of them has stack.
+            # Answers last for seconds or minutes: the task with fewer of them has room.
             load_balancing_algorithm_type=elbv2.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS,
             deregistration_delay=cdk.Duration.seconds(LONGEST_STREAM_SECONDS),
             health_check=elbv2.HealthCheck(

@@ -34,7 +34,6 @@ HEALTH_CHECK_GRACE_SECONDS = 300
 WARM_UP_SECONDS = 60  # unset, it would fall back to the grace above
 HEALTH_INTERVAL_SECONDS = 10
 HEALTH_PROBES = 2  # the least that a network balancer takes
-# Launch-first, always: never below what should serve, stack for a successor of every box.
 
 
 class GroupStack(BaseStack):

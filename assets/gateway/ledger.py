@@ -48,7 +48,7 @@ class Line:
     tokens: int = 0  # delivered
     micro_dollars: int = 0
     retry_safe: bool = True
-    why: str = ""  # of an interruption
+    why: str = ""  # of an interruption; of an answer by the cloud, why the GPU gave none
 
     def seen(self, now: float) -> State:
         """The state as a reader must take it."""

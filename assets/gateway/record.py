@@ -48,10 +48,10 @@ class Record:
             lane_headers.DEADLINE: f"{max(0.0, left):.1f}",
         }
 
-    def sent(self, tier: Tier) -> None:
-        """A target is asked."""
+    def sent(self, tier: Tier, why: str = "") -> None:
+        """A target is asked; of the cloud, why the GPU is not."""
         self._tier = tier
-        self._since |= {"state": State.SENT, "attempts": self._since.get("attempts", 0) + 1}
+        self._since |= {"state": State.SENT, "attempts": self._since.get("attempts", 0) + 1, "why": why}
 
     def failed(self, failure: Failure) -> None:
         """It gave nothing."""
@@ -100,7 +100,7 @@ class Record:
     def ends(self, state: State, why: str = "", *, nobody: bool = False) -> None:
         """How it ended. `nobody`: no target answered, so the caller's cap gets it back."""
         self._nobody = nobody
-        self._since |= {"state": state, "why": why}
+        self._since |= {"state": state, "why": why or self._since.get("why", "")}
         if state is State.FAILED and self._tokens:
             self._told.values[names.METRIC_ANSWERS_BROKEN] = 1
 

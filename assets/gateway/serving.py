@@ -87,6 +87,10 @@ class Serving:
             once=self._ask.once,
         )
 
+    def _why_not_gpu(self) -> str:
+        told = ", ".join(each.word for each in self._failures if each.tier is Tier.GPU)
+        return told or self._situation().gpu or "no time left for it"
+
     def _failed(self, failure: Failure) -> None:
         self._failures.append(failure)
         self._record.failed(failure)
@@ -105,7 +109,7 @@ class Serving:
         by = self._arrived + seconds
         if tier is Tier.CLOUD:
             await self._reserve()
-        self._record.sent(tier)
+        self._record.sent(tier, self._why_not_gpu() if tier is Tier.CLOUD else "")
         self._asked_at = self._clock()
         if tier is Tier.GPU:
             continued = {lane_headers.CONTINUED: lane_headers.YES} if self._continuable else {}

@@ -124,9 +124,10 @@ def usage_command(operator: Operator, key_id: str | None, days: int, as_json: bo
 def requests_command(operator: Operator, request_id: str | None, last: int, export: Path | None, as_json: bool) -> None:
     """Look up one request of the gateway by its x-request-id, or list the last that failed over to the fallback.
 
-    The ledger holds who asked, who answered, tokens, cost and why it ended; no prompt and no answer. Reads only:
-    dynamodb:Query and dynamodb:BatchGetItem on the gateway's table; --export reads all of it (dynamodb:Scan) and writes
-    a line of JSON a request, which `fleetctl drill --callers` and `fleetctl worth --ledger` read.
+    The ledger holds who asked, who answered, tokens, cost, and why it ended or went to the cloud; no prompt and no
+    answer. Reads only: dynamodb:Query and dynamodb:BatchGetItem on the gateway's table; --export reads all of it
+    (dynamodb:Scan) and writes a line of JSON a request, which `fleetctl drill --callers` and `fleetctl worth --ledger`
+    read.
 
     \b
     Example:  fleetctl requests --last 5 --json | jq '.[].why'

@@ -2,7 +2,7 @@
 
 `cdk.json` (context key `fleet`) is the only place where an operator edits. `validation` checks these classes at
 synth and in the CLI; the Lambda loads the already checked JSON with the standard library alone.
-Field metadata: `ge`/`le`/`pattern` bound a value, `why` is the reason for its default, which the README's table prints,
+Field metadata: `ge`/`le`/`pattern` bound a value, `why` is the reason for its default, which docs/settings.md prints,
 and `allowed` says in words what a pattern says in signs.
 """
 
@@ -40,7 +40,7 @@ class Capacity(Section):
 
 @dataclass(frozen=True, kw_only=True)
 class Watchdog(Section):
-    """Thresholds of the watchdog (see docs/decisions)."""
+    """Thresholds of the watchdog (see docs/watchdog.md and docs/thresholds.md)."""
 
     alarm_minutes: int = number(
         12, ge=3, le=60, why="a routine reclaim with a warm relaunch is 4 to 9 min and must never trigger a failover"

@@ -219,6 +219,24 @@ async def test_key_of_the_fallback_is_read_again_when_it_was_refused() -> None:
         assert [each.headers["authorization"] for each in cloud.asked] == ["Bearer old", "Bearer new"]
 
 
+@on_loop
+async def test_ledger_says_why_the_cloud_answered_and_nothing_of_an_answer_by_the_gpu() -> None:
+    for act, why in ((fails(500), "status 500, status 500"), (answers(), "")):
+        store = MemoryStore()
+        async with Target(act) as gpu, Target(answers(*CLOUD)) as cloud:
+            async with serving(gpu.url, cloud.url, store=store) as caller:
+                await caller.chat()
+                await settled(store)
+                assert [line.why for line in store.lines.values()] == [why]
+    store = MemoryStore()
+    async with Target(answers(*CLOUD)) as cloud, serving(closed_port(), cloud.url, store=store) as caller:
+        await caller.chat()
+        await caller.chat()
+        await settled(store)
+        whys = [line.why for line in store.lines.values()]
+        assert whys == ["refused, refused, refused", "no box takes connections"], "the second met the open breaker"
+
+
 # --- the breaker ---------------------------------------------------------------------------------------------------
 
 
