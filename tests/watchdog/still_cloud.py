@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fleet.config.settings import Artifact, Model, Settings
-from lambdas.watchdog.cloud import Alarm, Box, GoneError, Group, Instance, Refresh
+from lambdas.watchdog.cloud import Alarm, Box, CloudError, GoneError, Group, Instance, Refresh, RefreshActiveError
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.record import Record
 from lambdas.watchdog.state import Mode, State, loads
@@ -115,6 +115,24 @@ class StillCloud:
         cloud.live_group = replace(cloud.live_group, on_demand_percentage=100)
         cloud.put_box("i-0demand", age=19400, spot=False, health="healthy")
         return cloud
+
+    def fail(self, call: str, error: CloudError) -> None:
+        """From now on a call that begins so fails, before it takes effect."""
+
+        def refuse(called: str, number: int) -> None:
+            if called.startswith(call):
+                raise error
+
+        self.before = refuse
+
+    def block_flips(self) -> None:
+        """An AWS that refuses updates while any refresh is active, with a desired configuration or not."""
+
+        def refuse(called: str, number: int) -> None:
+            if called.startswith("flip") and any(refresh.active for refresh in self.refreshed):
+                raise RefreshActiveError("An active instance refresh with a desired configuration exists")
+
+        self.before = refuse
 
     @property
     def parsed(self) -> State:

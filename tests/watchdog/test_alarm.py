@@ -224,12 +224,7 @@ def test_flip_ends_boxes_held_for_longer_than_grace_and_no_other(
 def test_refresh_in_the_way_is_cancelled_only_past_the_skip_cap(lit: int, cancelled: bool) -> None:
     cloud = lit_for(lit)
     cloud.refreshed = (Refresh("r-deploy", "InProgress", ago(3000), like_ours=False),)
-
-    def blocked(call: str, number: int) -> None:
-        if call == "flip 100" and cloud.refreshed[0].active:
-            raise RefreshActiveError("An active instance refresh with a desired configuration exists")
-
-    cloud.before = blocked
+    cloud.block_flips()
     if cancelled:
         assert wake(cloud, "alarm-lit")["outcome"] == "done"
         assert cloud.calls[-5:] == ["flip 100", "cancel_refresh", "flip 100", *SETTLE]
@@ -324,12 +319,7 @@ def test_refresh_of_a_deploy_is_cancelled_for_a_failover_alone() -> None:
     cloud = lit_for(1800)
     cloud.refreshed = (Refresh("r-deploy", "InProgress", ago(3000), like_ours=False),)
     cloud.set_state(State(Mode.PINNED, launched_at=ago(86400)).begin(Kind.PINNED, ago(60), "half done"))
-
-    def blocked(call: str, number: int) -> None:
-        if call == "flip 100" and cloud.refreshed[0].active:
-            raise RefreshActiveError("An active instance refresh with a desired configuration exists")
-
-    cloud.before = blocked
+    cloud.block_flips()
     with pytest.raises(RefreshActiveError):
         wake(cloud, "scan")
     assert cloud.refreshed[0].active

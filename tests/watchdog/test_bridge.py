@@ -395,12 +395,7 @@ def test_supply_in_one_zone_after_another_is_calm() -> None:
 def test_reading_that_failed_says_nothing_of_the_market() -> None:
     cloud = bridging(calm_seconds=1000, selling=("use2-az1",))
     before = cloud.state
-
-    def throttled(call: str, number: int) -> None:
-        if call == "scores":
-            raise ThrottledError("GetSpotPlacementScores: throttled")
-
-    cloud.before = throttled
+    cloud.fail("scores", ThrottledError("GetSpotPlacementScores: throttled"))
     with pytest.raises(CloudError, match="GetSpotPlacementScores: throttled"):
         wake(cloud, SCAN)
     assert cloud.state == before

@@ -46,12 +46,7 @@ def test_failed_boot_counts_while_a_drought_is_waited_out() -> None:
 
 def test_alarm_that_does_not_exist_is_told_before_a_read_that_failed() -> None:
     cloud = StillCloud(live_alarm=None)
-
-    def throttled(call: str, number: int) -> None:
-        if call == "stack_in_progress":
-            raise ThrottledError("Rate exceeded")
-
-    cloud.before = throttled
+    cloud.fail("stack_in_progress", ThrottledError("Rate exceeded"))
     with pytest.raises(CloudError, match="the alarm does not exist"):
         wake(cloud, "scan")
 

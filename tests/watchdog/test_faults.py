@@ -175,12 +175,7 @@ def test_crash_at_any_call_is_raised_and_finished_by_whoever_comes_next(name: st
 )
 def test_flip_that_fails_leaves_a_failover_to_finish_counted_once(error: CloudError) -> None:
     cloud = StillCloud()
-
-    def fail(call: str, number: int) -> None:
-        if call == "flip 100":
-            raise error
-
-    cloud.before = fail
+    cloud.fail("flip 100", error)
     for payload in ("alarm-lit", "alarm-lit", "scan"):  # the event, its retry, the scan
         with pytest.raises(type(error)):
             wake(cloud, payload)
@@ -196,12 +191,7 @@ def test_flip_that_fails_leaves_a_failover_to_finish_counted_once(error: CloudEr
 
 def test_group_that_is_gone_changes_nothing_and_is_raised() -> None:
     cloud = StillCloud()
-
-    def gone(call: str, number: int) -> None:
-        if call == "group":
-            raise GoneError("DescribeAutoScalingGroups: group llm-gpu does not exist")
-
-    cloud.before = gone
+    cloud.fail("group", GoneError("DescribeAutoScalingGroups: group llm-gpu does not exist"))
     before = cloud.state
     with pytest.raises(GoneError):
         wake(cloud, "alarm-lit")
@@ -235,11 +225,7 @@ def test_roll_that_ended_first_is_no_failure() -> None:
 
 
 def sns_down(cloud: StillCloud) -> None:
-    def fail(call: str, number: int) -> None:
-        if call == "mail":
-            raise ThrottledError("Publish: Throttling")
-
-    cloud.before = fail
+    cloud.fail("mail", ThrottledError("Publish: Throttling"))
 
 
 def test_mail_that_fails_after_the_flip_is_sent_by_whoever_comes_next() -> None:
@@ -312,12 +298,7 @@ def test_unfinished_repair_gives_way_to_a_failover_that_is_due(payload: str) -> 
     cloud = StillCloud(lever="0")
     cloud.live_group = replace(cloud.live_group, on_demand_percentage=50)
     cloud.set_state(replace(cloud.parsed, launched_at=ago(9000)).begin(Kind.REPAIRED, ago(60), "half done"))
-
-    def stuck_refresh(call: str, number: int) -> None:
-        if call == "flip 0":
-            raise BusyError("ScalingActivityInProgress")
-
-    cloud.before = stuck_refresh
+    cloud.fail("flip 0", BusyError("ScalingActivityInProgress"))
     assert wake(cloud, payload)["action"] == "failover"
     assert (cloud.lever, cloud.live_group.on_demand_percentage, len(cloud.mails)) == ("100", 100, 2)
 
@@ -390,12 +371,7 @@ def test_mail_that_cannot_be_sent_holds_nothing_else_back() -> None:
     cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)))
     cloud.set_state(replace(cloud.parsed, owed=cloud.parsed.begin(Kind.DRY, ago(60), "dry").owed))
     cloud.live_group = replace(cloud.live_group, suspended={})
-
-    def denied(call: str, number: int) -> None:
-        if call == "mail":
-            raise CloudError("Publish: AuthorizationError")
-
-    cloud.before = denied
+    cloud.fail("mail", CloudError("Publish: AuthorizationError"))
     with pytest.raises(CloudError, match="Publish"):
         wake(cloud, "scan")
     assert "AZRebalance" in cloud.live_group.suspended

@@ -156,14 +156,12 @@ def test_hung_box_is_remembered_before_it_is_ended() -> None:
     assert cloud.parsed.evidence.noticed == (BOX,)
 
 
-def no_hook(call: str, number: int) -> None:
-    if call.startswith("abandon"):
-        raise GoneError("CompleteLifecycleAction: ValidationError: No active Lifecycle Action found")
+NO_HOOK = GoneError("CompleteLifecycleAction: ValidationError: No active Lifecycle Action found")
 
 
 def test_box_whose_hook_does_not_answer_is_ended_by_name() -> None:
     cloud = holding()
-    cloud.before = no_hook
+    cloud.fail("abandon", NO_HOOK)
     assert wake(cloud, "scan")["outcome"] == "done"
     assert f"end_box {BOX}" in cloud.calls
     assert cloud.live_group.boxes == ()
@@ -178,7 +176,7 @@ def test_box_that_went_into_service_meanwhile_is_not_ended() -> None:
         if call.startswith("abandon"):
             boxes = tuple(replace(box, lifecycle="InService") for box in cloud.live_group.boxes)
             cloud.live_group = replace(cloud.live_group, boxes=boxes)
-            no_hook(call, number)
+            raise NO_HOOK
 
     cloud.before = in_service_now
     assert wake(cloud, "scan")["outcome"] == "done"
@@ -187,12 +185,7 @@ def test_box_that_went_into_service_meanwhile_is_not_ended() -> None:
 
 def test_hook_that_cannot_be_given_back_now_is_tried_by_whoever_comes_next() -> None:
     cloud = holding()
-
-    def busy(call: str, number: int) -> None:
-        if call.startswith("abandon"):
-            raise BusyError("CompleteLifecycleAction: ResourceContention")
-
-    cloud.before = busy
+    cloud.fail("abandon", BusyError("CompleteLifecycleAction: ResourceContention"))
     with pytest.raises(BusyError):
         wake(cloud, "scan")
     assert f"end_box {BOX}" not in cloud.calls

@@ -126,12 +126,7 @@ def test_nothing_is_counted_where_nothing_would_follow(change: Any, payload: str
 
 def test_minutes_that_cannot_be_read_hold_nothing_else_back_and_are_raised() -> None:
     cloud = churning()
-
-    def fail(call: str, number: int) -> None:
-        if call.startswith("dark"):
-            raise CloudError("get_metric_statistics: Throttling")
-
-    cloud.before = fail
+    cloud.fail("dark", CloudError("get_metric_statistics: Throttling"))
     with pytest.raises(CloudError, match="Throttling"):
         wake(cloud, "scan")
     cloud.live_alarm = Alarm("ALARM", ago(1800))

@@ -117,12 +117,7 @@ def test_probe_refuses_during_a_deploy_and_during_a_refresh() -> None:
 
 def test_probe_that_cannot_see_refreshes_refuses_and_raises() -> None:
     cloud = armed()
-
-    def denied(call: str, number: int) -> None:
-        if call == "refreshes":
-            raise DeniedError("DescribeInstanceRefreshes: AccessDenied")
-
-    cloud.before = denied
+    cloud.fail("refreshes", DeniedError("DescribeInstanceRefreshes: AccessDenied"))
     with pytest.raises(CloudError, match="AccessDenied"):
         wake(cloud, "probe")
     assert not cloud.templates_sent

@@ -107,12 +107,7 @@ def test_failover_held_back_reads_what_a_repair_looks_at() -> None:
 
 def test_refreshes_that_cannot_be_read_hold_repairs_back_and_are_raised() -> None:
     cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)), lever="100")
-
-    def denied(call: str, number: int) -> None:
-        if call == "refreshes":
-            raise DeniedError("DescribeInstanceRefreshes: AccessDenied")
-
-    cloud.before = denied
+    cloud.fail("refreshes", DeniedError("DescribeInstanceRefreshes: AccessDenied"))
     with pytest.raises(CloudError, match="DescribeInstanceRefreshes: AccessDenied"):
         wake(cloud, "scan")
     assert cloud.lever == "100"
@@ -124,12 +119,7 @@ def test_deploy_that_cannot_be_read_holds_a_failover_no_longer_than_one_that_is_
     payload: str, lit: int, flips: bool
 ) -> None:
     cloud = StillCloud(live_alarm=Alarm("ALARM", ago(lit)))
-
-    def denied(call: str, number: int) -> None:
-        if call == "stack_in_progress":
-            raise DeniedError("DescribeStacks: AccessDenied")
-
-    cloud.before = denied
+    cloud.fail("stack_in_progress", DeniedError("DescribeStacks: AccessDenied"))
     with pytest.raises(CloudError, match="DescribeStacks: AccessDenied"):
         wake(cloud, payload)
     assert (cloud.lever, len(cloud.mails)) == (("100", 1) if flips else ("0", 0))
@@ -138,12 +128,7 @@ def test_deploy_that_cannot_be_read_holds_a_failover_no_longer_than_one_that_is_
 
 def test_repair_waits_where_deploys_cannot_be_read() -> None:
     cloud = StillCloud(live_alarm=Alarm("OK", ago(5000)), lever="100")
-
-    def throttled(call: str, number: int) -> None:
-        if call == "stack_in_progress":
-            raise ThrottledError
-
-    cloud.before = throttled
+    cloud.fail("stack_in_progress", ThrottledError())
     records: list[Record] = []
     with pytest.raises(CloudError, match=r"^ThrottledError$"):
         run(event("scan"), cloud=cloud, settings=cloud.settings, now=NOW, report=records.append)
@@ -175,12 +160,7 @@ def test_scan_on_demand_under_a_lit_alarm_ends_a_spot_box_that_hung_since_the_fl
 def test_mail_that_cannot_be_sent_keeps_no_hung_box() -> None:
     cloud = after_a_failover(2200)
     cloud.set_state(replace(cloud.parsed.begin(Kind.FAILOVER, ago(1800), "owed"), unfinished=None))
-
-    def sns_down(call: str, number: int) -> None:
-        if call == "mail":
-            raise ThrottledError("Publish: Throttling")
-
-    cloud.before = sns_down
+    cloud.fail("mail", ThrottledError("Publish: Throttling"))
     with pytest.raises(ThrottledError):
         wake(cloud, "scan")
     assert cloud.live_group.boxes == ()
@@ -317,11 +297,6 @@ def test_cooldown_refuses_with_its_numbers(elapsed: int, refused: bool) -> None:
     assert (cloud.parsed.scored_at is None) is refused
 
 
-def test_cooldown_after_a_failed_rearm_says_so() -> None:
-    cloud = StillCloud.on_demand(cooldown_from=ago(100))
-    assert wake(cloud, "scan")["reason"] == "100 s since the re-arm fell back, cooldown 10800 s"
-
-
 @pytest.mark.parametrize("policy", ["alarm", "bridge"])
 def test_return_that_ran_out_of_time_waits_for_the_cooldown_under_both_policies(policy: Any) -> None:
     cloud = StillCloud.on_demand(cooldown_from=ago(100))
@@ -410,12 +385,7 @@ def test_rearm_waits_for_a_deploy_a_refresh_and_a_suspended_launch_and_keeps_the
 
 def test_scores_that_cannot_be_read_leave_the_streak_and_are_raised() -> None:
     cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
-
-    def throttled(call: str, number: int) -> None:
-        if call == "scores":
-            raise CloudError("GetSpotPlacementScores: Throttling")
-
-    cloud.before = throttled
+    cloud.fail("scores", CloudError("GetSpotPlacementScores: Throttling"))
     with pytest.raises(CloudError, match="GetSpotPlacementScores"):
         wake(cloud, "scan")
     assert (cloud.parsed.streak, cloud.parsed.scored_at) == (1, ago(1800))
@@ -466,12 +436,7 @@ def undone(*, lit: float | None, serves: bool) -> StillCloud:
     cloud.refreshed = (DEPLOY_REFRESH,)
     cloud.health = cloud.health if serves else {}
     cloud.live_alarm = Alarm("OK" if lit is None else "ALARM", ago(lit or 9000))
-
-    def blocked(call: str, number: int) -> None:
-        if call == "flip 100" and cloud.refreshed[0].active:
-            raise RefreshActiveError("An active instance refresh with a desired configuration exists")
-
-    cloud.before = blocked
+    cloud.block_flips()
     return cloud
 
 
@@ -521,12 +486,7 @@ def test_repair_that_a_deploy_brings_about_itself_ends_the_wait() -> None:
 
 def test_repair_that_waits_is_not_mailed_where_deploys_cannot_be_read() -> None:
     cloud = undone(lit=None, serves=True)
-
-    def denied(call: str, number: int) -> None:
-        if call == "stack_in_progress":
-            raise CloudError("DescribeStacks: AccessDenied")
-
-    cloud.before = denied
+    cloud.fail("stack_in_progress", CloudError("DescribeStacks: AccessDenied"))
     with pytest.raises(CloudError):
         wake(cloud, "scan")
     assert (cloud.mails, cloud.parsed.repair_waits_since) == ([], None)

@@ -132,12 +132,7 @@ def test_pinned_reports_and_changes_nothing(reason: str) -> None:
 
 def test_resume_that_fails_is_finished_by_the_next_event() -> None:
     cloud = suspended(Launch=AWS)
-
-    def refuse(call: str, number: int) -> None:
-        if call == "resume Launch":
-            raise CloudError("ResumeProcesses: InternalFailure")
-
-    cloud.before = refuse
+    cloud.fail("resume Launch", CloudError("ResumeProcesses: InternalFailure"))
     with pytest.raises(CloudError):
         wake(cloud, "scan")
     assert (cloud.mails, cloud.parsed.unfinished and cloud.parsed.unfinished.kind) == ([], Kind.UNSUSPENDED)
