@@ -113,7 +113,8 @@ def test_every_code_leads_to_its_own_row_and_every_mailed_row_has_its_headline_a
     page = PAGE.read_text(encoding="utf-8")
     assert len(mailed) == 9
     for row in mailed:
-        assert f"| {row.name} | {row.headline} |" in page
+        if row is not failures.CAPACITY:  # no news on spot; on-demand it has a mail of its own
+            assert f"| {row.name} | {row.headline} |" in page
         assert row.remedy.endswith(".")
     assert all(not row.remedy for row in TABLE if row not in mailed)
 
