@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from fleet.config.pools import POOLS
+
 ABSENT = object()  # the key is left out
 OWN_POOL = {"instance_type": "g6e.xlarge", "gpu_memory_gib": 44.5, "vcpus": 4, "on_demand_usd": 1.861, "spot_usd": 0.8}
 TWIN = "another file name than that of model.gguf.key: the box keeps both in one folder"
@@ -114,10 +116,7 @@ SETTINGS = (
     WrongSettings(
         "a pool that nobody knows",
         {"pools": ["g6.xlarge", "p9.xlarge"], "score_types": ["g6.xlarge", "p9.xlarge", "g5.xlarge"]},
-        (
-            'pools[1] = "p9.xlarge": one of g4dn.xlarge, g5.2xlarge, g5.xlarge, g6.2xlarge, g6.xlarge, '
-            "or a type described in own_pools",
-        ),
+        (f'pools[1] = "p9.xlarge": one of {", ".join(sorted(POOLS))}, or a type described in own_pools',),
     ),
     WrongSettings(
         "no pool",
@@ -214,7 +213,7 @@ SETTINGS = (
     ),
     WrongSettings(
         "a served share that one drought misses",
-        {"watchdog": {"served_percent": 83}},
+        {"watchdog": {"served_percent": 83, "alarm_minutes": 12, "skip_cap_seconds": 1800}},
         (
             "watchdog.served_percent = 83: at most 82, or less of watchdog.served_window_seconds is dark than in one drought, "
             "whose alarm waits for its window and the skip cap (2520 s)",

@@ -23,7 +23,7 @@ from lambdas.watchdog.failures import read
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.mail import TEXTS
 from lambdas.watchdog.state import LIMIT_BYTES, Kind, Mode, State, loads
-from tests.watchdog.still_cloud import SETTINGS
+from tests.watchdog.still_cloud import SHIPPED as SETTINGS
 
 START = 1_785_000_000.0 // 60 * 60
 HOUR = 3600.0

@@ -21,7 +21,9 @@ from lambdas.watchdog.world import HELD
 NOW = datetime(2026, 7, 22, 0, 35, 43, tzinfo=UTC)
 _ARTIFACT = Artifact(key="engine.tgz", sha256="0" * 64)
 _MODEL = Model(name="m", engine_version="0.1.2", engine=_ARTIFACT, gguf=_ARTIFACT, modelfile=_ARTIFACT)
-SETTINGS = Settings(fleet_name="llm", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=_MODEL)
+SHIPPED = Settings(fleet_name="llm", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=_MODEL)
+# Single decisions are tested on numbers of their own: a default that moves breaks none of them.
+SETTINGS = Settings.from_json(Path(__file__).with_name("settings.json").read_text(encoding="utf-8"))
 
 
 EVENTS = Path(__file__).parents[1] / "events"

@@ -12,7 +12,7 @@ from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from fleet.sim.drills import replay as history
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
-from tests.watchdog.still_cloud import SETTINGS
+from tests.watchdog.still_cloud import SHIPPED as SETTINGS
 
 TOLERANCE = timedelta(seconds=2)  # receipts are good to 2 s
 

@@ -23,7 +23,7 @@ from lambdas.watchdog.cloud import BusyError, CloudError, DeniedError, RefreshAc
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.mail import compose
 from lambdas.watchdog.state import LIMIT_BYTES, OWED_MAILS, Kind, Mode, State, loads
-from tests.watchdog.still_cloud import SETTINGS
+from tests.watchdog.still_cloud import SHIPPED as SETTINGS
 
 pytestmark = pytest.mark.slow
 
