@@ -115,8 +115,12 @@ lint: $(DEV) ## format, lint, types
 	actionlint
 	python -m tests.lint_shell
 
-check: lint ## lint, types and every test that needs neither root nor minutes
-	pytest -n 2 --dist worksteal -m "not root and not slow"
+check: $(DEV) ## lint, types and every test that needs neither root nor minutes
+	@$(MAKE) --no-print-directory -j2 lint quick-tests
+
+# One worker more than cores: some tests wait.
+quick-tests: $(DEV)
+	@pytest -n 3 --dist worksteal -m "not root and not slow"
 
 # More workers than cores: boxes mostly wait. What all of them need is made once (tests/embedded_fleet.py).
 test: lint box-setup ## everything CI runs

@@ -2,10 +2,12 @@
 
 import fcntl
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 
 from tests import synth
@@ -61,8 +63,25 @@ PUBLIC_GATEWAY: dict[str, Any] = {
 }
 
 
+CHECKED = "not root and not slow"  # as the Makefile has it
+
 # `make check` leaves out what stands on one of these, beside what is marked by itself.
 MARKED = {"base": pytest.mark.root, "deployed": pytest.mark.slow, "other_assembly": pytest.mark.slow}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """What `make test` draws a hundred of, `make check` draws a quarter of."""
+    if config.option.markexpr == CHECKED:
+        hypothesis.settings.register_profile("check", max_examples=25)
+        hypothesis.settings.load_profile("check")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """A file whose head says that `make check` leaves it out is not even loaded by it: imports take seconds."""
+    if collection_path.suffix == ".py" and config.option.markexpr == CHECKED:
+        left_out = re.search(r"^pytestmark = pytest\.mark\.(root|slow)\b", collection_path.read_text(), re.MULTILINE)
+        return bool(left_out) or None
+    return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -109,12 +128,12 @@ def once_per_run(run_folder: Path) -> Callable[..., Path]:
 @pytest.fixture(scope="session")
 def assembly(once_per_run: Callable[..., Path]) -> Path:
     """The cloud assembly of the tests' own cdk.json."""
-    return once_per_run("default", {})
+    return once_per_run("default", {}, synth.in_process)
 
 
 @pytest.fixture(scope="session")
 def other_assembly(once_per_run: Callable[..., Path]) -> Path:
-    """The cloud assembly of a fleet with every option the other way."""
+    """The cloud assembly of a fleet with every option the other way, as the CDK CLI has it made."""
     return once_per_run("other", OTHER_SETTINGS)
 
 

@@ -7,9 +7,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import aws_cdk as cdk
-
-from app import build
 from fleet.config import validation
 
 ROOT = Path(__file__).parent.parent
@@ -42,7 +39,11 @@ def synth(out: Path, settings: dict[str, Any] | None = None, cdk_json: Path = CD
 
 
 def in_process(out: Path, settings: dict[str, Any]) -> Path:
-    """The same without a process of its own and CDK's own validation, which tests/infra/test_linters.py sees to."""
+    """The same without a process of its own and CDK's own validation, which is most of the time."""
+    import aws_cdk as cdk  # seconds that most tests do without
+
+    from app import build
+
     context = json.loads(CDK_JSON.read_text())["context"]
     app = cdk.App(outdir=str(out / "cdk.out"), context=context, builtin_cloud_formation_validation=False)
     build(app, validation.check({**context["fleet"], **settings}))

@@ -13,10 +13,11 @@ from fleet.core import names
 from tests.box import lab, leaving, replacing, world
 from tests.box.conftest import a_box
 
+pytestmark = pytest.mark.root
+
 NOTICES, AT_A_TIME, REPLACEMENTS = 20, 10, 2
 
 
-@pytest.mark.root
 def test_no_notice_amid_traffic_cuts_who_had_time_to_end_and_none_who_had_not_goes_uncounted() -> None:
     told = leaving.many(NOTICES, AT_A_TIME)
     assert told.notices == NOTICES
@@ -25,7 +26,6 @@ def test_no_notice_amid_traffic_cuts_who_had_time_to_end_and_none_who_had_not_go
     assert told.refused > told.notices  # who keeps his connection is refused sooner or later
 
 
-@pytest.mark.root
 def test_caller_who_keeps_his_connection_is_told_to_go_elsewhere_whether_he_asks_at_once_or_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -59,7 +59,6 @@ def test_caller_who_keeps_his_connection_is_told_to_go_elsewhere_whether_he_asks
         assert idle.sock is None  # closed, so that he goes elsewhere
 
 
-@pytest.mark.root
 def test_where_the_lane_tells_nothing_every_connection_that_carried_a_request_counts_until_the_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

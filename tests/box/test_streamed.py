@@ -18,7 +18,7 @@ import streamed
 from download import DamagedError, Item
 
 from fleet.core import names
-from tests.box import servers, tiny_model, world
+from tests.box import servers, world
 from tests.box.conftest import Base, MakeWorld
 from tests.box.test_boot import stage
 from tests.box.test_window import opened
@@ -250,6 +250,8 @@ print((answer[0] if isinstance(answer, list) else answer)["choices"][0]["text"])
 def test_real_engine_answers_from_the_served_file_what_it_answers_from_the_disk(
     way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from tests.box import tiny_model  # a second to load
+
     on_disk, folder = tmp_path / "tiny.gguf", tmp_path / "mount"
     tiny_model.write(on_disk)
     folder.mkdir()

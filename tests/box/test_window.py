@@ -19,6 +19,8 @@ from download import DamagedError, Item
 
 from tests.box import servers, world
 
+pytestmark = pytest.mark.slow  # a second of transfers a test
+
 PART, PIECE = 1000, 300
 DATA = random.Random(0).randbytes(120 * PART + 77)  # noqa: S311 - a test's chance
 SUM = hashlib.sha256(DATA).hexdigest()

@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,6 +28,7 @@ class Shown:
         return f"{self.page}: {' '.join(self.words)}"
 
 
+@cache
 def shown() -> list[Shown]:
     """All of them, each once."""
     found = [
@@ -38,6 +40,7 @@ def shown() -> list[Shown]:
     return list(dict.fromkeys(found))
 
 
+@cache
 def told() -> list[Shown]:
     """Every command that a message of ours tells the reader to run: remedies, errors, help."""
     return list(

@@ -25,7 +25,6 @@ from tests.docs.commands import FENCE, ROOT, Shown, shown, told
 from tests.e2e import walk
 
 SHOWN = shown()
-TOLD = told()
 # fleetctl's verbs that another test runs whole; here their arguments are parsed.
 RUN_ELSEWHERE = {
     "game-day": "tests/ops/test_game_day.py",
@@ -99,7 +98,7 @@ def of(program: str, commands: list[Shown] = SHOWN) -> list[Shown]:
 
 
 def make_verbs() -> set[str]:
-    return {word for command in of("make", [*SHOWN, *TOLD]) for word in command.words[1:] if "=" not in word}
+    return {word for command in of("make", [*SHOWN, *told()]) for word in command.words[1:] if "=" not in word}
 
 
 def test_the_docs_show_commands_of_every_kind() -> None:
@@ -134,8 +133,8 @@ def test_every_make_verb_that_is_shown_is_carried_out_by_a_test_or_says_why_not(
 
 
 def test_every_fleetctl_command_that_a_message_tells_exists_with_its_options() -> None:
-    assert len(of("fleetctl", TOLD)) > 6
-    for command in of("fleetctl", TOLD):
+    assert len(of("fleetctl", told())) > 6
+    for command in of("fleetctl", told()):
         verb = main.get_command(click.Context(main), command.words[1])
         assert verb is not None, command
         known = {option for parameter in verb.params for option in parameter.opts}
@@ -143,8 +142,8 @@ def test_every_fleetctl_command_that_a_message_tells_exists_with_its_options() -
 
 
 def test_every_aws_command_that_a_message_tells_has_the_apis_own_parameters(live: Deployed) -> None:
-    assert len(of("aws", TOLD)) > 4
-    for command in of("aws", TOLD):
+    assert len(of("aws", told())) > 4
+    for command in of("aws", told()):
         if command.words[:3] not in ELSEWHERE:
             request(command, live)
 

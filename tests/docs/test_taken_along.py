@@ -10,7 +10,6 @@ from fleet.localaws.deployed import Deployed
 from tests.docs.commands import FENCE, INLINE, PAGES, ROOT, shown, told
 from tests.docs.test_commands import ELSEWHERE, ONLY_CHECKED, of, request
 
-ALL = [*shown(), *told()]
 ENDS = {"parameter: /llm/on-demand-percentage", "parameter: /llm/watchdog-state"}  # what the teardown page deletes
 DELETES = re.compile(r"\b(destroy(s|ed|ing)?|delete[sd]?|deleting) [^.|\n]*\bstacks?\b", re.IGNORECASE)
 # Sentences that tell of a deletion and ask nobody for it.
@@ -31,14 +30,16 @@ def test_the_aws_commands_that_are_shown_end_nothing_but_what_the_teardown_page_
 
 
 def test_what_deletes_stands_on_the_teardown_page_alone() -> None:
-    deleting = [command for command in of("aws", ALL) if command.words[2].startswith(("delete-", "terminate-"))]
+    deleting = [
+        command for command in of("aws", [*shown(), *told()]) if command.words[2].startswith(("delete-", "terminate-"))
+    ]
     assert {command.page for command in deleting} == {"docs/teardown.md"}
 
 
 def test_no_command_destroys_one_stack_and_those_that_depend_on_it(assembly: Path) -> None:
     """`cdk destroy STACK` takes every stack along that depends on it, after one question."""
     artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
-    for command in of("cdk", ALL):
+    for command in of("cdk", [*shown(), *told()]):
         named = {word for word in command.words[2:] if word in artifacts}
         if command.words[1] == "destroy" and "--exclusively" not in command.words:
             along = {name for name, item in artifacts.items() if named & set(item.get("dependencies", []))}

@@ -26,6 +26,8 @@ from fleet.sim.markets import synthetic
 from fleet.sim.policies.catalogue import POLICIES
 from tests.drills.by_hand import START
 
+pytestmark = pytest.mark.slow  # draws 120,000 requests
+
 NO_LIMITS = Tiers(pro=ProTier(requests_per_day=10**9, fallbacks_per_day=10**9, parallel=10**9))
 ENDLESS = Budgets(first_token_seconds=1e9, whole_seconds=1e9, wall_seconds=2e9)
 A10G, L4 = "g5.xlarge", "g6.xlarge"

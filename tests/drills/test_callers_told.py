@@ -19,6 +19,8 @@ from fleet.sim.experiments import callers_told
 from fleet.sim.experiments.experiment import Job, Row
 from fleet.sim.policies.catalogue import POLICIES
 
+pytestmark = pytest.mark.slow  # draws
+
 MARKET = "pool g5.xlarge us-east-2a\n0 all sells\n02:00 all takes\n04:00 all sells\n06:00 end\n"
 
 

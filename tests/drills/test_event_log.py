@@ -18,6 +18,8 @@ from fleet.sim.markets import synthetic
 from fleet.sim.markets.market import Market
 from fleet.sim.policies.catalogue import COMPARED, POLICIES, without_valve
 
+pytestmark = pytest.mark.slow  # drills whole regions
+
 
 def strangers_sums(path: Path) -> tuple[float, float]:
     """(degraded minutes, USD). Written from docs/event-log.md alone."""

@@ -13,6 +13,8 @@ from fleet.sim.markets.market import Market
 from fleet.sim.policies.catalogue import DynamicFallback
 from tests.drills.by_hand import exact
 
+pytestmark = pytest.mark.slow  # drills whole regions
+
 BOOT, HEARD, REBALANCING, ONCE_GONE = 390.0, 5.0, 15.0, 122.0
 GAPS = (11, 11, 65, 65, 120, 120, 240, 480)  # as measured in a drought; then every 600 s
 

@@ -27,6 +27,8 @@ from fleet.sim.policies.catalogue import DynamicFallback
 from fleet.sim.policies.timer import FixedTimer
 from tests.drills.by_hand import BOOT_SECONDS, START, exact, market, with_steps
 
+pytestmark = pytest.mark.slow  # drills whole regions
+
 
 def logged(settings: Settings, policy: FixedTimer, *steps: tuple[float, int], hours: float = 6) -> list[Event]:
     log: list[Event] = []

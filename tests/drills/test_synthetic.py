@@ -5,6 +5,8 @@ import pytest
 from fleet.sim.markets import synthetic
 from fleet.sim.markets.market import PLENTY, with_notice
 
+pytestmark = pytest.mark.slow  # draws whole regions
+
 DAYS = 1000  # long enough that luck is not what a bound measures
 SEED = 4711  # none that the fit has seen
 

@@ -15,6 +15,8 @@ from fleet.config.gateway_settings import CallerTier
 from tests.gateway.running import MANY, on_loop, serving
 from tests.gateway.targets import WORDS, Target, answers, breaks, fails
 
+pytestmark = pytest.mark.slow  # loads OpenAI's SDKs
+
 ROOT = Path(__file__).parents[2]
 TEXT = "".join(WORDS)
 ASK: dict[str, Any] = {"model": "house", "messages": [{"role": "user", "content": "hello"}]}

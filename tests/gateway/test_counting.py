@@ -25,6 +25,8 @@ from gateway.store import Admitted, BusyError, CapReached, DynamoStore, Seen, St
 from tests.gateway.running import FAST, MANY, closed_port, on_loop, serving
 from tests.gateway.targets import Target, answers, breaks, fails
 
+pytestmark = pytest.mark.slow  # loads moto
+
 TABLE = "llm-gateway"
 QUICK = replace(FAST, whole_seconds=0.8)
 FREE = replace(MANY, free=CallerTier(requests_per_day=3, fallbacks_per_day=1, parallel=300))

@@ -6,12 +6,16 @@ import time
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from fleet.config.gateway_settings import CallerTier
 from gateway.ledger import LEASE_SECONDS, OPEN, State
 from gateway.memory import MemoryStore
 from gateway.record import today
 from tests.gateway.running import FAST, MANY, Answer, Caller, on_loop, serving
 from tests.gateway.targets import Act, Target, Turn, answers, silent
+
+pytestmark = pytest.mark.slow  # a second of load a test
 
 SERVED, CROWD = 4.0, 40.0  # requests a second: what the box can serve, and ten times that
 ENOUGH = replace(MANY, anonymous=CallerTier(requests_per_day=10**6, fallbacks_per_day=10**6, parallel=1000))

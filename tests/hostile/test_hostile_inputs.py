@@ -5,6 +5,8 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.hostile.surfaces import SURFACES, attack
 
+pytestmark = pytest.mark.slow  # loads every surface, and draws inputs for each
+
 EXAMPLES = 40
 
 

@@ -23,6 +23,8 @@ from tests.infra.templates import grants, resources, the
 from tests.infra.test_linters import findings_in, flat
 from tests.synth import CDK_JSON
 
+pytestmark = pytest.mark.slow  # synthesizes stacks of its own
+
 CONTEXT = json.loads(CDK_JSON.read_text())["context"]
 
 

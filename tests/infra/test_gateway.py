@@ -23,6 +23,8 @@ from tests.infra.templates import Templates, properties, resources
 from tests.infra.test_properties import FREE, survivors
 from tests.synth import CDK_JSON, ROOT, in_process
 
+pytestmark = pytest.mark.slow  # synthesizes stacks of its own
+
 FREE_HERE = {**FREE, r"Custom::CreateTable/DependsOn": "an order that the reference to the function implies"}
 
 

@@ -17,6 +17,8 @@ from tests.infra.checks.shared import without
 from tests.infra.templates import properties, read, resources
 from tests.synth import CDK_JSON
 
+pytestmark = pytest.mark.slow  # synthesizes a stack of its own
+
 SERVICE_SECONDS = 9.4  # the fleet's median request
 
 
@@ -24,7 +26,7 @@ SERVICE_SECONDS = 9.4  # the fleet's median request
 def room(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A stack of a group and its growth, and nothing else."""
     out = tmp_path_factory.mktemp("growth")
-    app = cdk.App(outdir=str(out))
+    app = cdk.App(outdir=str(out), builtin_cloud_formation_validation=False)
     settings = validation.check(json.loads(CDK_JSON.read_text())["context"]["fleet"])
     grown = dataclasses.replace(settings, capacity=Capacity(min=2, max=6, grow_to=4))
     stack = BaseStack(app, "group", grown)

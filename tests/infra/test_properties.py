@@ -4,19 +4,14 @@ import functools
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
-import aws_cdk as cdk
 import pytest
-from aws_cdk import assertions
 
 from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.core import names
 from lambdas.watchdog.state import StateError
-from stacks.base_stack import BaseStack
-from stacks.network import FleetNetwork
 from tests.infra import mutation, templates
 from tests.infra.checks import CHECKS, Check
 from tests.infra.checks.shared import without
@@ -117,16 +112,6 @@ def test_the_operators_own_settings_are_right_and_synthesize(tmp_path: Path) -> 
     }
     fleet = validation.load(ROOT / "cdk.json").fleet_name
     assert {names.stack(fleet, room) for room in ROOMS} <= rooms
-
-
-def test_empty_callers_are_warned_of_at_synth() -> None:
-    closed = replace(settings(), network=replace(settings().network, callers=()))
-    room = BaseStack(cdk.App(), "group", closed)
-    FleetNetwork(room, closed)
-    said = assertions.Annotations.from_stack(room).find_warning(
-        "*", assertions.Match.string_like_regexp("network.callers is empty: nobody may call the model")
-    )
-    assert len(said) == 1
 
 
 # --- a fleet with every option the other way --------------------------------------------------------------------

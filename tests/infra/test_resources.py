@@ -13,6 +13,8 @@ from moto import mock_aws
 
 from lambdas.resources import create_if_absent, create_table, require_artifacts
 
+pytestmark = pytest.mark.slow  # loads moto
+
 PARAMETERS = {"/llm/on-demand-percentage": "0", "/llm/watchdog-state": '{"version": 1}'}
 KEYS = ["artifacts/engine.tgz", "artifacts/model.gguf"]
 TABLE = {"Table": "llm-gateway", "PartitionKey": "pk", "SortKey": "sk", "Expiry": "ttl"}

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-import openai
 from aiohttp import web
 
 from tests.gateway.targets import Target, answers
@@ -59,6 +58,8 @@ class Front:
 
 async def python(url: str, name: str, *, stream: bool) -> str:
     """One client as it comes; how it ended."""
+    import openai  # a second to load
+
     sdk, said = openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="anonymous"), 0  # pragma: allowlist secret
     ask: Any = {"model": MODEL, "messages": [{"role": "user", "content": name}]}
     try:

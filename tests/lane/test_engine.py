@@ -9,6 +9,8 @@ import pytest
 from lane.order import Entry
 from tests.lane.running import HELLO, MODEL, Caller, on_loop, serving
 
+pytestmark = pytest.mark.slow  # computes a model's answers
+
 LONG = 1024
 FIXED = {"temperature": 0, "max_tokens": LONG}
 

@@ -1,8 +1,12 @@
 """The lane's measures, small: `make bench-lane` takes them whole."""
 
+import pytest
+
 from tests.lane import lengths
 from tests.lane.notices import BUDGET_SECONDS, LATE_SECONDS, Outcome, notices
 from tests.lane.running import on_loop
+
+pytestmark = pytest.mark.slow  # seconds of load a test
 
 
 def test_estimates_hold_with_the_fleets_lengths() -> None:

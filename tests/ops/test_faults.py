@@ -14,6 +14,8 @@ from fleet.core import names
 from fleet.localaws.deployed import Deployed
 from tests.infra.test_faults import as_called, experiments, synthesized
 
+pytestmark = pytest.mark.slow  # synthesizes stacks of its own
+
 Play = Callable[..., Result]
 
 

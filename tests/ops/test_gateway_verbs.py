@@ -22,6 +22,8 @@ from gateway.ledger import LEASE_SECONDS, Line, State
 from gateway.record import today
 from gateway.store import DynamoStore
 
+pytestmark = pytest.mark.slow  # loads moto
+
 CDK_JSON = Path(__file__).parents[1] / "cdk.json"
 Fleetctl = Callable[..., Result]
 

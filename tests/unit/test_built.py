@@ -14,6 +14,8 @@ from fleet.core import manifest, names
 from fleet.modelstore import release
 from tests.synth import CDK_JSON
 
+pytestmark = pytest.mark.slow  # loads moto
+
 BUCKET = "store"
 WEIGHTS, SYSTEM, TEMPLATE = b"GGUF weights", "Answer\nin rhymes.", "{{ .Prompt }}"
 MODELFILE = f'FROM ./model.gguf\nSYSTEM """{SYSTEM}"""\nPARAMETER temperature 0.5\n'

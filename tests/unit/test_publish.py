@@ -23,6 +23,8 @@ from fleet.config.settings import Settings
 from fleet.modelstore import upload
 from tests.synth import CDK_JSON
 
+pytestmark = pytest.mark.slow  # loads moto
+
 PART = 5 * 1024 * 1024  # S3's smallest
 BUCKET = "store"
 HEADER = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q20sIQ5s", 20, b"general.architecture", 8, 5, b"llama")

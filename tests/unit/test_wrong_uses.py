@@ -93,8 +93,10 @@ def test_every_cross_field_rule_stands_in_the_table() -> None:
 
 @pytest.mark.parametrize(
     "program",
-    [("app.py",), ("-c", "from fleet.cli.fleetctl import main; main(args=['status'])")],
-    ids=["synth", "fleetctl"],
+    [
+        pytest.param(("app.py",), id="synth", marks=pytest.mark.slow),
+        pytest.param(("-c", "from fleet.cli.fleetctl import main; main(args=['status'])"), id="fleetctl"),
+    ],
 )
 def test_wrong_settings_end_every_program_with_code_2_and_no_traceback(
     program: tuple[str, ...], tmp_path: Path
