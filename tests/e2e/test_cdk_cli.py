@@ -25,7 +25,7 @@ from fleet.localaws.deployed import Deployed
 from fleet.ops.review import MARKER
 from tests.e2e import walk
 from tests.e2e.walk import Typed
-from tests.synth import CDK_JSON
+from tests.synth import CDK_JSON, NOT_VALIDATED
 
 pytestmark = pytest.mark.slow
 
@@ -60,7 +60,7 @@ def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     base = tmp_path_factory.mktemp("cdk")
     checkout, deployed, reviewed = walk.linked(base / "checkout"), base / "deployed", base / "reviewed"
     typed: list[Typed] = []
-    with walk.cloud(checkout) as aws, walk.terminal(checkout) as enter:
+    with walk.cloud(checkout) as aws, walk.terminal(checkout, NOT_VALIDATED) as enter:
         cdk = Cdk(aws.environment(), base / "cdk.log")
         *lines, leave = walk.lines()[1]
         for line in lines:
@@ -226,7 +226,7 @@ def test_destroy_leaves_what_is_kept_on_purpose_and_nothing_else(world: World) -
         f"parameter: {names.state_parameter(FLEET)}",
     }
     assert kept < inventory.listing(world.fleet.aws)
-    with walk.terminal(world.checkout, world.cdk.environment) as enter:
+    with walk.terminal(world.checkout, {**world.cdk.environment, **NOT_VALIDATED}) as enter:
         told = enter(world.leave)
     assert told.code == 0, told.said
     assert inventory.listing(world.fleet.aws) == kept

@@ -4,7 +4,7 @@ import pytest
 
 from fleet.demo import __main__ as demo
 from fleet.demo import callers
-from tests.synth import CDK_JSON, ROOT
+from tests.synth import CDK_JSON, NOT_VALIDATED, ROOT
 
 pytestmark = pytest.mark.slow
 
@@ -12,6 +12,8 @@ pytestmark = pytest.mark.slow
 def test_the_demo_plays_to_the_end(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = ROOT / "out" / "demo-tested"  # paths are told from the checkout
     monkeypatch.setattr(demo, "OUT", out)
+    for name, value in NOT_VALIDATED.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr(callers, "SCALE", 60)  # 12 s of callers
     ended = demo.main(CDK_JSON)
     said = " ".join(capsys.readouterr().out.split())
