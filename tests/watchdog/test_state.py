@@ -12,6 +12,7 @@ from lambdas.watchdog.daily import REMEMBERED_IDS
 from lambdas.watchdog.state import (
     KEPT_PARTS,
     LIMIT_BYTES,
+    MOVES_LEVERS,
     OWED_MAILS,
     SHORT_WHY_BYTES,
     SILENT,
@@ -195,6 +196,14 @@ def test_reason_holds_nothing_that_json_would_double() -> None:
 def test_every_transition_owes_its_mail_but_the_silent_ones() -> None:
     for kind in Kind:
         assert bool(State(Mode.ARMED).begin(kind, AT, "why").owed) is (kind not in SILENT)
+
+
+def test_every_transition_is_known_to_move_a_lever_or_not_to() -> None:
+    """A new one moves a lever unless `state.py` says that it only mails: it is written here which is meant."""
+    moves = "failover re-arm re-armed fell-back gave-up pinned armed repaired bridged on-demand-limit turned"
+    mails = "boot-loop on-demand-dry resumed unsuspended suspended repair-waits launch-refused still-on-demand"
+    assert set(moves.split()) == MOVES_LEVERS
+    assert {*mails.split(), "many-replacements"} == set(Kind) - MOVES_LEVERS
 
 
 def test_oldest_mail_is_dropped_when_too_many_are_owed() -> None:
