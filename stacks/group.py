@@ -1,4 +1,4 @@
-"""The spot group and its front door: launch template, mixed-instances group with its hooks, balancer, the box's role.
+"""The spot group and its load balancer: launch template, mixed-instances group with its hooks, the box's role.
 
 The lever is read from its parameter on every deploy, so that no deploy undoes a failover. See docs/decisions.
 """

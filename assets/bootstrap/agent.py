@@ -28,7 +28,7 @@ from drain import drain
 from imds import Imds, ImdsError, identity
 from log import say
 
-TELLING_SECONDS = 15.0  # in which a leaving box can tell CloudWatch why
+REPORT_SECONDS = 15.0  # in which a leaving box can tell CloudWatch why
 
 
 class Agent:
@@ -126,8 +126,8 @@ class Agent:
             self._planned.start()
         if self._hook_completed or (self._planned and self._planned.is_alive()):
             return
-        telling = paths.WHY.exists() and not paths.TOLD.exists()
-        if telling and time.monotonic() - self._terminated_at < TELLING_SECONDS:
+        reporting = paths.WHY.exists() and not paths.TOLD.exists()
+        if reporting and time.monotonic() - self._terminated_at < REPORT_SECONDS:
             return  # the hook is all that keeps the box
         try:
             self._aws.complete_hook(names.TERMINATION_HOOK, "CONTINUE", HOOK_SECONDS)
@@ -160,7 +160,7 @@ def _keep(box: Box, aws: Aws) -> None:
             os._exit(1)
 
 
-def _tell(box: Box, aws: Aws) -> None:
+def _report_lane(box: Box, aws: Aws) -> None:
     """Of the lane, to the box's last breath; what fails here costs figures, not a box."""
     while True:
         try:
@@ -182,7 +182,7 @@ def main() -> None:
             time.sleep(box.poll_seconds)
     aws = Aws(box, instance_id)
     agent = Agent(box, imds, aws)
-    for program in (_keep, _tell):
+    for program in (_keep, _report_lane):
         threading.Thread(target=program, args=(box, aws), daemon=True).start()
     say("agent: watching for notices")
     while True:

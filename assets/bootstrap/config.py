@@ -87,7 +87,7 @@ class Box:
     # reason.
     runaway_seconds: float = 900.0
     # How often a generation that does not end is told: a metric has a resolution of a minute.
-    runaway_tell_seconds: float = 60.0
+    runaway_report_seconds: float = 60.0
     # A shut gate gives a wedged engine this long to come back by itself before it is ended and started anew.
     wedge_confirm_seconds: float = 60.0
     # That in all: its end (65 s), a start, a load and a proof. A box that needs longer is replaced.

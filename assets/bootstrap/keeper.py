@@ -59,7 +59,7 @@ class Keeper:
         token, told = self._token.asked if self._token else None, line.look()
         seen = self._sight.look(box, told, token)
         if told:
-            self._tell(seen.at, told)
+            self._report_runaway(seen.at, told)
         if seen.loaded and seen.loaded != self._loaded:
             say(f"ENGINE model: {seen.loaded.said or 'loaded whole'}")
         self._loaded = seen.loaded or self._loaded
@@ -75,9 +75,9 @@ class Keeper:
             except gate.GateError as error:
                 say(f"gate: {error}")
 
-    def _tell(self, at: float, told: line.Told) -> None:
+    def _report_runaway(self, at: float, told: line.Told) -> None:
         """Tell of a generation that does not end."""
-        if told.served_seconds < self._box.runaway_seconds or at - self._told_at < self._box.runaway_tell_seconds:
+        if told.served_seconds < self._box.runaway_seconds or at - self._told_at < self._box.runaway_report_seconds:
             return
         self._told_at = at
         say(f"GENERATION has run for {told.served_seconds:.0f} s, {told.waiting} callers wait; nothing here ends it")

@@ -49,7 +49,7 @@ def look(url: str = LINE) -> Optional[Line]:
         return None
 
 
-class Teller:
+class Reporter:
     """What was told last, and when."""
 
     def __init__(self, box: Box, put: Callable[[Sequence[dict[str, Any]]], None]) -> None:
@@ -73,7 +73,7 @@ class Teller:
 
 def keep(box: Box, put: Callable[[Sequence[dict[str, Any]]], None], leaving: Callable[[], bool]) -> None:
     """Tell for the whole life of the box."""
-    teller = Teller(box, put)
+    reporter = Reporter(box, put)
     while True:
-        teller.step(time.monotonic(), leaving=leaving())
+        reporter.step(time.monotonic(), leaving=leaving())
         time.sleep(LEAVING_SECONDS)

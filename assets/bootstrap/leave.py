@@ -69,11 +69,11 @@ def leave(box: Box) -> None:
         say(f"not terminated through the group: {error}")
         if serving:
             _let_streams_end(box)
-    _tell(box, aws, names.box_log_stream(instance_id, names.STREAM_LEAVING))
+    _report(box, aws, names.box_log_stream(instance_id, names.STREAM_LEAVING))
     return None if terminated else _power_off()
 
 
-def _tell(box: Box, aws: Aws, stream: str) -> None:
+def _report(box: Box, aws: Aws, stream: str) -> None:
     """Last, since CloudWatch may hang: neither the successor nor the launch hook waits for it."""
     if not paths.COMPLETED.exists() and not paths.NOTICE.exists():
         telemetry.put(aws, [telemetry.metric(box, names.METRIC_BOOT_FAILED, 1, "Count")])

@@ -98,7 +98,7 @@ def drill_command(
     elif traffic or no_lane or no_cloud:
         raise UserError("--traffic, --no-lane and --no-cloud: of callers; allowed: with --callers")
     if live:
-        _tell(base, speed, console)
+        _play(base, speed, console)
         return
     seeds = range(drill_arguments.seeds_of(place, options))
     jobs = [dataclasses.replace(base, policy=name, seed=seed, keeps_log=seed == 0) for name in chosen for seed in seeds]
@@ -226,7 +226,7 @@ def _rows(jobs: Sequence[Job], workers: int | None, console: Console, key: Calla
     return [Row(name, tuple(results)) for name, results in found.items()]
 
 
-def _tell(job: Job, speed: float, console: Console) -> None:
+def _play(job: Job, speed: float, console: Console) -> None:
     """The drill at `speed` times real time; quiet hours pass in a moment."""
     last: list[float] = []
 

@@ -88,7 +88,7 @@ def replace(box: world.World, target: balancer.Target) -> None:
     """The group ends this box as planned; it comes back as its successor would."""
     drained = box.log().count("DRAINED")
     box.metadata.paths[LIFECYCLE] = "Terminated"
-    world.wait(lambda: box.log().count("DRAINED") > drained, story=box.log)
+    world.wait(lambda: box.log().count("DRAINED") > drained, why=box.log)
     assert box.systemctl("stop", "fleet-agent.service") == 0
     del box.metadata.paths[LIFECYCLE]
     for mark in ("leaving", "notice", "why"):
@@ -99,7 +99,7 @@ def replace(box: world.World, target: balancer.Target) -> None:
     box.gate("open")
     group = (box.here / "target-group").read_text()
     box.aws.client("elbv2").register_targets(TargetGroupArn=group, Targets=[{"Id": box.instance_id}])
-    world.wait(lambda: target.healthy and target.registered, story=box.log)
+    world.wait(lambda: target.healthy and target.registered, why=box.log)
 
 
 def planned(boxes: list[world.World], count: int) -> Counter[str]:

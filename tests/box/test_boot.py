@@ -122,7 +122,7 @@ def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(m
     world.wait(lambda: not cold.lifecycle())
     # made by a failed upload of a large blob only; and what makes a missing object 404 instead of 403
     unseen = {"s3:AbortMultipartUpload", "s3:ListBucket"}
-    world.wait(lambda: GRANTED - called(cold.aws) == unseen, story=cold.journal)  # the log is shipped last
+    world.wait(lambda: GRANTED - called(cold.aws) == unseen, why=cold.journal)  # the log is shipped last
     world.release(cold)
     warm = make(aws=cold.aws)
     warm.boot()

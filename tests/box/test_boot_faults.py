@@ -23,8 +23,8 @@ def boot_must_leave(box: world.World, why: str) -> None:
     log = box.probe()
     box.boot()
     box.wait_for(why)
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
-    world.wait(box.shutdown_asked, story=box.journal)  # the group ended it already: the last rung makes sure
+    world.wait(lambda: box.lifecycle() == "", why=box.journal)
+    world.wait(box.shutdown_asked, why=box.journal)  # the group ended it already: the last rung makes sure
     assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
     abandoned = [call["resources"] for call in box.calls("CompleteLifecycleAction")]
     assert abandoned, box.journal()
@@ -82,7 +82,7 @@ def test_damaged_blob_in_the_cache_turns_the_boot_cold_and_is_replaced(make: Mak
     assert "the cache is damaged, booting cold" in box.log()
     found = "restore" if shorter else "load"  # a byte shows in the digest of what was loaded
     assert stage(box, found)["boot"] == "cold"
-    world.wait(lambda: box.tag() == names.BOOT_COLD, story=box.journal)
+    world.wait(lambda: box.tag() == names.BOOT_COLD, why=box.journal)
     assert box.cache_is_whole()
 
 
@@ -246,14 +246,14 @@ def test_denied_hook_call_lets_streams_end_and_powers_the_box_off_which_its_grou
     box.aws.control("health", instance_id=box.instance_id, state="initial")
     log = box.probe()
     box.boot()
-    world.wait(lambda: world.last(log) == "answered", story=box.journal)
+    world.wait(lambda: world.last(log) == "answered", why=box.journal)
     stream = box.generate(tokens=30, stream=True, pace_seconds=0.15)
     time.sleep(0.5)
     box.aws.control("health", instance_id=box.instance_id, state="healthy")
     status, answer = stream.end()
     assert (status, len(answer.splitlines())) == (0, 31), box.log()
     box.wait_for("complete failed: autoscaling complete-lifecycle-action: .*AccessDenied")
-    world.wait(box.shutdown_asked, story=box.journal)
+    world.wait(box.shutdown_asked, why=box.journal)
     assert world.last(log) == "refused"
     assert len(box.calls("TerminateInstanceInAutoScalingGroup")) == 1
 
@@ -265,7 +265,7 @@ def test_group_that_does_not_end_the_box_is_not_waited_for(make: MakeWorld) -> N
         "fault", service="autoscaling", action="TerminateInstanceInAutoScalingGroup", code="AccessDenied", times=-1
     )
     box.boot()
-    world.wait(box.shutdown_asked, story=box.journal)
+    world.wait(box.shutdown_asked, why=box.journal)
     assert (box.here / "shutdown").read_text() == "-h now\n"
 
 
@@ -288,7 +288,7 @@ def test_rebooted_box_stays_shut_and_has_itself_replaced(make: MakeWorld) -> Non
                 socket.create_connection((loopback, world.PORT), timeout=2).close()
         assert not box.inside("/run/fleet/leaving").exists()
         box.inside("/opt/fleet/go").touch()
-        world.wait(lambda: box.lifecycle() == "", story=box.journal)
+        world.wait(lambda: box.lifecycle() == "", why=box.journal)
     outcomes = [probe["outcome"] for probe in world.probes(log)]
     last_answer = len(outcomes) - 1 - outcomes[::-1].index("answered")
     assert set(outcomes[last_answer + 1 :]) <= {"refused", "reset", "cut"}  # cut: asked as the machine went down
@@ -305,7 +305,7 @@ def test_notice_during_the_boot_ends_the_boot(make: MakeWorld) -> None:
     box.wait_for("stage=start_engine outcome=done")
     box.notice()
     box.wait_for("ending the boot")
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(lambda: box.lifecycle() == "", why=box.journal)
     assert "boot: ended by request" in box.log()
     assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
     assert len(box.calls("CompleteLifecycleAction")) == 1

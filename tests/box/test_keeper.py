@@ -203,12 +203,12 @@ def test_generation_that_does_not_end_is_told_with_its_age_every_minute(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sent: list[dict[str, Any]] = []
-    kept = keeper.Keeper(box_on(runaway_seconds=10, runaway_tell_seconds=20), sent.extend)
+    kept = keeper.Keeper(box_on(runaway_seconds=10, runaway_report_seconds=20), sent.extend)
     monkeypatch.setattr(
         keeper.threading, "Thread", lambda target, args, daemon: SimpleNamespace(start=lambda: target(*args))
     )
     for at in range(0, 40, 5):
-        kept._tell(float(at), told(3, waiting=2, served=("a", at), served_seconds=float(at)))
+        kept._report_runaway(float(at), told(3, waiting=2, served=("a", at), served_seconds=float(at)))
     assert [datum["Value"] for datum in sent] == [10, 30]
     assert {datum["MetricName"] for datum in sent} == {names.METRIC_RUNAWAY_GENERATION_SECONDS}
     assert "GENERATION has run for 30 s, 2 callers wait; nothing here ends it" in capsys.readouterr().out

@@ -39,7 +39,7 @@ def test_stream_in_flight_finishes_after_a_notice_while_new_connections_are_refu
     assert set(answered_since(log, refused_at)) == {"refused"}
     assert refused_at - noticed < 1.5  # a poll comes every quarter of a second here
     box.wait_for("DRAINED 1 streams finished, 0 cut")
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(lambda: box.lifecycle() == "", why=box.journal)
     assert len(box.calls("DeregisterTargets")) == 1
     assert [metric["Value"] for metric in world.wait(lambda: box.metrics(names.METRIC_STREAMS_FINISHED))] == [1]
     assert [metric["Value"] for metric in box.metrics(names.METRIC_STREAMS_CUT)] == [0]
@@ -67,7 +67,7 @@ def test_stream_that_outlives_the_budget_is_cut_and_counted(serving: Serving) ->
     box.wait_for("DRAINED 0 streams finished, 1 cut")
     world.wait(lambda: box.metrics(names.METRIC_STREAMS_CUT))
     assert [metric["Value"] for metric in box.metrics(names.METRIC_STREAMS_CUT)] == [1]
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(lambda: box.lifecycle() == "", why=box.journal)
 
 
 def test_two_notices_are_one_drain_and_a_recommendation_is_only_reported(serving: Serving) -> None:
@@ -154,7 +154,7 @@ def test_silent_engine_that_no_signal_ends_shuts_the_gate_and_the_box_is_replace
     world.wait(lambda: world.last(log) == "refused")
     box.wait_for("ENGINE recover")
     box.wait_for("leaving: the engine was not started anew")
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(lambda: box.lifecycle() == "", why=box.journal)
     assert set(answered_since(log, float(shut[1]) + box.monotonic_at_kernel + 0.3)) == {"refused"}
     assert "fleet-engine.service: did not end" in box.journal()  # nor was it killed
 
@@ -191,7 +191,7 @@ def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(ser
 def test_wedged_engine_is_started_anew_and_proved_and_its_caller_is_told(serving: Serving) -> None:
     box = serving()
     stuck = box.generate(tokens=1, prompt_seconds=300)
-    world.wait(lambda: "reads a prompt for 300" in box.journal(), story=box.journal)
+    world.wait(lambda: "reads a prompt for 300" in box.journal(), why=box.journal)
     behind = box.generate(tokens=1)
     box.wait_for("ENGINE shut: a request is open without a token for .* and the GPU is idle")
     box.wait_for("ENGINE recover")
@@ -214,9 +214,9 @@ def test_half_a_request_reaches_no_engine(serving: Serving) -> None:
 def test_lane_that_hangs_is_found_and_started_anew_and_the_box_serves_on(serving: Serving) -> None:
     box = serving(wedge_silent_seconds=60)
     box.signal("lane", "STOP")
-    world.wait(lambda: "fleet-lane.service: watchdog timeout" in box.journal(), story=box.journal)
+    world.wait(lambda: "fleet-lane.service: watchdog timeout" in box.journal(), why=box.journal)
     log = box.probe()
-    world.wait(lambda: world.last(log) == "answered", story=box.journal)
+    world.wait(lambda: world.last(log) == "answered", why=box.journal)
     assert box.generate().end()[0] == 0
     assert box.lifecycle() == "InService"
 
@@ -235,7 +235,7 @@ def test_idle_engine_is_primed_and_a_prime_makes_room_for_a_caller(serving: Serv
     box = serving(self_prime_seconds=1.0, token_seconds=60)
     box.wait_for("ENGINE prime: done")
     box.slow_prompts(60)  # as on a GPU that idled for hours
-    world.wait(lambda: "reads a prompt for 60" in box.journal(), story=box.journal)
+    world.wait(lambda: "reads a prompt for 60" in box.journal(), why=box.journal)
     request = box.generate(tokens=1, prompt_seconds=0)
     assert request.end(seconds=30)[0] == 0  # long before the prime would have ended
     box.wait_for("ENGINE prime: made room for a caller")
@@ -251,7 +251,7 @@ def test_engine_that_fails_its_self_prime_is_warmed_behind_a_shut_gate(serving: 
     box.slow_prompts(0)
     opened = box.wait_for(r"^([\d.]+) ENGINE warm-up: gate open again")
     assert float(opened[1]) > float(failed[1])
-    world.wait(lambda: world.last(log) == "accepted", story=box.journal)
+    world.wait(lambda: world.last(log) == "accepted", why=box.journal)
     assert box.lifecycle() == "InService"
 
 
@@ -270,18 +270,18 @@ def test_engine_that_answers_500_to_everyone_is_found_by_the_token_that_does_not
     box.standin("failing")
     box.wait_for("ENGINE warm-up: 3 requests of our own were refused")
     box.wait_for("leaving: the engine did not come back: /api/generate: 500")
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(lambda: box.lifecycle() == "", why=box.journal)
 
 
 def test_generation_without_an_end_is_told_with_its_age_and_ended_by_nobody(serving: Serving) -> None:
-    box = serving(runaway_seconds=1.5, runaway_tell_seconds=0.5)
+    box = serving(runaway_seconds=1.5, runaway_report_seconds=0.5)
     (box.here / "gpu").write_text("97\n")
     before = box.journal().count("reads a prompt")
     endless = box.generate(tokens=400, stream=True, pace_seconds=0.15)
     world.wait(lambda: box.journal().count("reads a prompt") > before)
     waiting = [box.generate(tokens=1) for _ in range(3)]
     box.wait_for(r"GENERATION has run for \d+ s, 3 callers wait; nothing here ends it")
-    world.wait(lambda: box.metrics(names.METRIC_RUNAWAY_GENERATION_SECONDS), story=box.journal)
+    world.wait(lambda: box.metrics(names.METRIC_RUNAWAY_GENERATION_SECONDS), why=box.journal)
     assert endless.process.poll() is None
     endless.process.kill()  # its caller does
     assert [each.end()[0] for each in waiting] == [0, 0, 0]
@@ -298,7 +298,7 @@ def test_emptied_instance_store_has_the_box_replaced_once_its_streams_have_ended
     status, answer = stream.end()
     assert (status, len(answer.splitlines())) == (0, 21)
     box.wait_for("leaving: the instance store is empty")
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(lambda: box.lifecycle() == "", why=box.journal)
 
 
 def test_killed_agent_comes_back_and_gives_streams_no_more_than_the_notice_has_left(serving: Serving) -> None:

@@ -105,7 +105,7 @@ def test_hostile_code_in_the_engines_place_reaches_nothing_and_the_engine_works_
     with netns.listener(box.box, "fd00:ec2::254", 80):
         box.boot()
         box.wait_for("stage=open outcome=done")
-        told = world.wait(lambda: re.search(r"^hostile: (.*)$", box.journal(), re.MULTILINE), story=box.journal)
+        told = world.wait(lambda: re.search(r"^hostile: (.*)$", box.journal(), re.MULTILINE), why=box.journal)
         with netns.inside(box.box):  # what it was refused is there, for root
             for address in ("fd00:ec2::254", "169.254.169.254"):
                 socket.create_connection((address, 80), timeout=2).close()

@@ -101,8 +101,8 @@ def test_model_loads_while_it_arrives_and_the_disk_has_it_once_the_box_serves(
     assert float(stage(box, "load")["end"]) <= float(stage(box, "open")["start"])
     assert "WARNING" not in box.log()
     device = box.inside("/var/lib/fleet/nvme").stat().st_dev
-    knob = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
-    assert int(knob.read_text()) == disk.READ_AHEAD_KB  # of what the engine reads later
+    read_ahead = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    assert int(read_ahead.read_text()) == disk.READ_AHEAD_KB  # of what the engine reads later
     assert world.wait(lambda: streamed_metric(box)) == [1]
     box.systemctl("stop", "fleet-boot")
     box.wait_for("STREAM kept")
@@ -157,7 +157,7 @@ def test_object_that_changed_when_its_server_was_killed_is_served_to_nobody(
     box.signal("stream", "KILL")
     box.signal("engine", "KILL")
     log = box.probe()
-    world.wait(lambda: not box.lifecycle(), story=box.journal)
+    world.wait(lambda: not box.lifecycle(), why=box.journal)
     assert "answered" not in {probe["outcome"] for probe in world.probes(log)}
     assert "STREAM kept" not in box.log()
 
@@ -202,7 +202,7 @@ def test_notice_midway_ends_the_boot_and_nobody_was_served(make: MakeWorld, base
     midway = begun(box, base)
     box.notice()
     box.wait_for("ending the boot")
-    world.wait(lambda: box.lifecycle() == "", story=box.journal)
+    world.wait(lambda: box.lifecycle() == "", why=box.journal)
     midway.go_on.set()
     assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
     assert box.tag() != names.BOOT_FAILED

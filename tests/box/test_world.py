@@ -56,7 +56,7 @@ def test_nothing_of_a_box_survives_a_killed_test(base: Base, tmp_path: Path) -> 
     assert len(left_over(str(here))) >= 3
     process.send_signal(signal.SIGKILL)
     process.wait()
-    world.wait(lambda: not left_over(str(here)), story=lambda: "\n".join(left_over(str(here))))
+    world.wait(lambda: not left_over(str(here)), why=lambda: "\n".join(left_over(str(here))))
 
 
 def test_two_boxes_at_once_have_the_same_addresses_and_do_not_meet(make: MakeWorld) -> None:

@@ -428,13 +428,13 @@ def release(box: World) -> None:
     built.release(operator, BUCKET, built.find(operator, BUCKET, box.settings))
 
 
-def wait(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS, story: Callable[[], str] = str) -> T:
-    """Wait until something is so; fails with the story otherwise."""
+def wait(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS, why: Callable[[], str] = str) -> T:
+    """Wait until something is so; fails with the reason otherwise."""
     deadline = time.monotonic() + seconds
     while True:
         if found := condition():
             return found
-        assert time.monotonic() < deadline, f"not in {seconds} s: {story()}"
+        assert time.monotonic() < deadline, f"not in {seconds} s: {why()}"
         time.sleep(0.05)
 
 
@@ -550,7 +550,7 @@ def world(
     callers: list[subprocess.Popen[str]] = []
     try:
         pid = _first_child(process.pid)
-        wait((here / "systemd.sock").exists, story=(here / "journal").read_text)
+        wait((here / "systemd.sock").exists, why=(here / "journal").read_text)
         print(pid, here / "aws.sock", file=_aws_cli().stdin, flush=True)
         wait((here / "aws.sock").exists)
         box, out = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY), netns.new()

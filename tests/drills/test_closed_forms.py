@@ -53,8 +53,8 @@ def test_a_market_that_never_sells_costs_on_demand_from_the_failover_on(settings
 
 def window_of_an_outage(length: float, notice: float) -> float:
     """Seconds without a healthy target when the market takes the box at `notice` and sells again after `length`."""
-    ladder = EXACT.launch_retry_gaps
-    gaps = [*ladder, *[ladder[-1]] * 100]
+    backoff = EXACT.launch_retry_gaps
+    gaps = [*backoff, *[backoff[-1]] * 100]
     attempts = sorted([*accumulate([15.0, *gaps]), NOTICE + 2.0])  # rebalancing tries first; once more when it is gone
     spot = next(at for at in attempts if at >= length)
     down = notice + HEARD
@@ -66,7 +66,7 @@ def window_of_an_outage(length: float, notice: float) -> float:
 
 @pytest.mark.parametrize("length", [10, 20, 60, 130, 200, 300, 500, 900, 3600, 4 * 3600])
 @pytest.mark.parametrize("offset", [0, 17, 59])
-def test_one_outage_is_the_window_that_ladder_alarm_and_boot_add_up_to(
+def test_one_outage_is_the_window_that_backoff_alarm_and_boot_add_up_to(
     length: int, offset: int, settings: Settings
 ) -> None:
     notice = 2 * HOUR + offset

@@ -15,7 +15,7 @@ from fleet.sim.drills import replay
 from tests.drills.by_hand import BOOT_SECONDS, START, build, market, told
 
 
-def test_an_empty_group_in_a_drought_retries_on_the_measured_ladder(settings: Settings) -> None:
+def test_an_empty_group_in_a_drought_retries_at_the_measured_backoff(settings: Settings) -> None:
     cloud, log = build(settings, market((0.5, 0), hours=1))
     cloud.run()
     gaps = [round(after - before) for before, after in pairwise(told(log, "launch.failed"))]

@@ -25,7 +25,7 @@ FEW = tries(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.t
 
 SIZES = [(1, 1, 0), (1, 2, 0), (3, 3, 1), (3, 4, 0), (3, 6, 1)]  # desired, max, on-demand base
 supplies = st.sampled_from([0, 1, 2, PLENTY])
-spells = st.lists(st.tuples(st.integers(1, 8 * 3600), supplies), max_size=8)
+windows = st.lists(st.tuples(st.integers(1, 8 * 3600), supplies), max_size=8)
 
 
 @st.composite
@@ -34,7 +34,7 @@ def markets(draw: st.DrawFn) -> Market:
     series = []
     for one in POOLS:
         at, changes = START, [(START, draw(supplies))]
-        for seconds, supply in draw(spells):
+        for seconds, supply in draw(windows):
             at += seconds
             changes.append((at, supply))
         series.append((one.label, changes))

@@ -34,8 +34,8 @@ def reckoned(market: Market) -> float:
         return next((at for at, up in changes[zone] if at > after and not up), market.end)
 
     def bought(first: float, gone: float) -> tuple[float, str] | None:
-        ladder = accumulate(chain([first], GAPS, repeat(600)))
-        attempts = sorted([gone, *(at for at, _ in zip(ladder, range(10_000), strict=False))])
+        backoff = accumulate(chain([first], GAPS, repeat(600)))
+        attempts = sorted([gone, *(at for at, _ in zip(backoff, range(10_000), strict=False))])
         tries = (at for at in attempts if at < market.end)
         return next(((at, zone) for at in tries for zone in zones if sells(zone, at)), None)
 

@@ -200,7 +200,7 @@ def test_diff_in_change_set_mode_sees_the_lever_move(world: World) -> None:
 def test_a_change_of_every_class_deploys_on_the_standing_fleet_and_leaves_no_difference(
     world: World, tmp_path: Path
 ) -> None:
-    """Front door, zones, callers, boxes and function at once; tests/infra/test_standing_fleet.py has each setting."""
+    """Balancer, zones, callers, boxes and function at once; tests/infra/test_standing_fleet.py has each setting."""
     before = world.fleet.settings
     changed = {
         "port": 12000,

@@ -71,11 +71,11 @@ async def _deployed(folder: Path) -> Counter[str]:
     service = Service(folder)
     await service.begin()
     await service.gpu(engine.address)
-    door = (await service.deploy(2, callers.environment(SCALE)))["url"]
+    url = (await service.deploy(2, callers.environment(SCALE)))["url"]
     met = [callers.DemoRequest(number * callers.EVERY, stream=number % 2 == 0) for number in range(DEPLOY_REQUESTS)]
     async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
         for number, asked in enumerate(met):
-            group.create_task(callers.ask(session, door, asked, callers.TOKENS, SCALE))
+            group.create_task(callers.ask(session, url, asked, callers.TOKENS, SCALE))
             if number == DEPLOY_REQUESTS // 4:
                 group.create_task(service.deploy(2, callers.environment(SCALE)))
             await asyncio.sleep(callers.EVERY / SCALE)

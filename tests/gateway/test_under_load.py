@@ -164,9 +164,9 @@ class Balancer:
 async def test_roll_of_the_model_under_load_breaks_no_answer_and_spills_none() -> None:
     """The successor takes new connections while the old box ends what it has, then leaves."""
     balancer = Balancer()
-    door = await asyncio.start_server(balancer._taken, "127.0.0.1", 0)
-    url = f"http://127.0.0.1:{door.sockets[0].getsockname()[1]}"
-    async with Target(answers(every=0.02)) as old, Target(answers(every=0.02)) as new, Target() as cloud, door:
+    listener = await asyncio.start_server(balancer._taken, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+    async with Target(answers(every=0.02)) as old, Target(answers(every=0.02)) as new, Target() as cloud, listener:
         balancer.port = old.port
         async with serving(url, cloud.url, tiers=ENOUGH) as caller:
             asking = asyncio.create_task(steady(caller, 30, 3.0))

@@ -9,10 +9,10 @@ from tests.infra.templates import Templates
 IGNORED_KEYS = ("Metadata", "Rules", "BootstrapVersion")
 
 
-def mutants(t: Templates, room: str) -> Iterator[str]:
-    """Yield the path of each mutation of a room while it is in place; the templates are whole again at the end."""
+def mutants(t: Templates, stack: str) -> Iterator[str]:
+    """Yield the path of each mutation of a stack while it is in place; the templates are whole again at the end."""
     for section in ("Resources", "Parameters"):
-        yield from _walk(t[room][section], room, kinds=t[room]["Resources"])
+        yield from _walk(t[stack][section], stack, kinds=t[stack]["Resources"])
 
 
 def _walk(node: Any, path: str, kinds: dict[str, Any]) -> Iterator[str]:

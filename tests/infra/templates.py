@@ -1,24 +1,24 @@
-"""Reads synthesized templates: rooms by name, resources by type, and references written out as plain strings."""
+"""Reads synthesized templates: stacks by name, resources by type, and references written out as plain strings."""
 
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-Templates = dict[str, dict[str, Any]]  # room to template
+Templates = dict[str, dict[str, Any]]  # stack to template
 
 
 def read(assembly: Path) -> Templates:
-    """All rooms of a cloud assembly, with every reference written out."""
+    """All stacks of a cloud assembly, with every reference written out."""
     files = sorted(assembly.glob("*.template.json"))
-    rooms = {path.name.removesuffix(".template.json"): json.loads(path.read_text()) for path in files}
+    stacks = {path.name.removesuffix(".template.json"): json.loads(path.read_text()) for path in files}
     exports = {
         output["Export"]["Name"]: (template, output["Value"])
-        for template in rooms.values()
+        for template in stacks.values()
         for output in template.get("Outputs", {}).values()
         if "Export" in output
     }
-    return {name.rpartition("-")[2]: _named(_plain(template, template, exports)) for name, template in rooms.items()}
+    return {name.rpartition("-")[2]: _named(_plain(template, template, exports)) for name, template in stacks.items()}
 
 
 def _named(template: dict[str, Any]) -> dict[str, Any]:
@@ -36,7 +36,7 @@ def short(logical_id: str) -> str:
 
 
 def _plain(value: Any, template: dict[str, Any], exports: dict[str, Any]) -> Any:
-    """`{"Ref": "Bucket83908E77"}` becomes `<Bucket>`, a join one string, an import what the other room exports."""
+    """`{"Ref": "Bucket83908E77"}` becomes `<Bucket>`, a join one string, an import what the other stack exports."""
 
     def plain(inner: Any) -> Any:
         return _plain(inner, template, exports)
@@ -62,20 +62,20 @@ def _plain(value: Any, template: dict[str, Any], exports: dict[str, Any]) -> Any
     return value
 
 
-def resources(room: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+def resources(stack: dict[str, Any], kind: str) -> list[dict[str, Any]]:
     """The resources of one type, whole."""
-    return [resource for resource in room["Resources"].values() if resource["Type"] == kind]
+    return [resource for resource in stack["Resources"].values() if resource["Type"] == kind]
 
 
-def the(room: dict[str, Any], kind: str) -> dict[str, Any]:
+def the(stack: dict[str, Any], kind: str) -> dict[str, Any]:
     """The one resource of that type; any other number is a failure."""
-    (resource,) = resources(room, kind)
+    (resource,) = resources(stack, kind)
     return resource
 
 
-def properties(room: dict[str, Any], kind: str) -> dict[str, Any]:
+def properties(stack: dict[str, Any], kind: str) -> dict[str, Any]:
     """The properties of the one resource of that type."""
-    found: dict[str, Any] = the(room, kind)["Properties"]
+    found: dict[str, Any] = the(stack, kind)["Properties"]
     return found
 
 

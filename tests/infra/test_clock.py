@@ -11,14 +11,14 @@ MACHINE = "AWS::StepFunctions::StateMachine"
 
 
 def test_specified_policy_has_no_clock(assembly: Path) -> None:
-    room = read(assembly)["group"]
-    assert not resources(room, MACHINE)
-    assert "states:StartExecution" not in json.dumps(room)
+    stack = read(assembly)["group"]
+    assert not resources(stack, MACHINE)
+    assert "states:StartExecution" not in json.dumps(stack)
 
 
 def test_clock_waits_to_the_second_and_sends_the_patience_command(other_assembly: Path) -> None:
-    room = read(other_assembly)["group"]
-    machine = json.dumps(properties(room, MACHINE)["DefinitionString"]).replace("\\", "")
+    stack = read(other_assembly)["group"]
+    machine = json.dumps(properties(stack, MACHINE)["DefinitionString"]).replace("\\", "")
     assert '"Type":"Wait","TimestampPath":"$.at","Next":"WakeWatchdog"' in machine
     assert f'"Payload":{{"command":"{names.COMMAND_PATIENCE}"}}' in machine
     assert '"Lambda.TooManyRequestsException"' in machine
@@ -26,14 +26,14 @@ def test_clock_waits_to_the_second_and_sends_the_patience_command(other_assembly
 
 
 def test_clock_may_wake_the_watchdog_and_the_watchdog_may_start_the_clock(other_assembly: Path) -> None:
-    room = read(other_assembly)["group"]
-    (role,) = [r for r in resources(room, "AWS::IAM::Role") if "states.amazonaws.com" in json.dumps(r)]
+    stack = read(other_assembly)["group"]
+    (role,) = [r for r in resources(stack, "AWS::IAM::Role") if "states.amazonaws.com" in json.dumps(r)]
     assert grants(role) == {("lambda:InvokeFunction", "<Watchdog.Arn>", NO_CONDITION)}
-    machine = properties(room, MACHINE)
+    machine = properties(stack, MACHINE)
     function = function_of(read(other_assembly), "Watchdog")
     arn = f"arn:aws:states:{ACCOUNT}:stateMachine:{machine['StateMachineName']}"
     assert function["Environment"]["Variables"][names.ENV_CLOCK_ARN] == arn
-    (start,) = [p for p in resources(room, "AWS::IAM::Policy") if "states:StartExecution" in json.dumps(p)]
+    (start,) = [p for p in resources(stack, "AWS::IAM::Policy") if "states:StartExecution" in json.dumps(p)]
     (statement,) = start["Properties"]["PolicyDocument"]["Statement"]
     assert (statement["Action"], statement["Resource"]) == ("states:StartExecution", arn)
 

@@ -43,8 +43,8 @@ def synthesized(out: Path, changes: dict[str, Any], *, nag: bool = False) -> tup
 
 def experiments(out: Path) -> dict[str, dict[str, Any]]:
     """The properties of each template, by its fault."""
-    room = templates.read(out)[names.STACK_FAULTS]
-    found = [each["Properties"] for each in resources(room, "AWS::FIS::ExperimentTemplate")]
+    stack = templates.read(out)[names.STACK_FAULTS]
+    found = [each["Properties"] for each in resources(stack, "AWS::FIS::ExperimentTemplate")]
     return {each["Tags"][names.TAG_FAULT]: each for each in found}
 
 
@@ -95,9 +95,9 @@ def test_each_experiment_is_ended_by_alarms_that_the_fleet_has(
 ) -> None:
     synthesized(tmp_path, GATEWAY_SETTINGS)
     for mine, whole in ((out, assembly), (tmp_path, gateway_assembly)):
-        rooms = templates.read(whole).values()
+        built = templates.read(whole).values()
         alarms = {
-            each["Properties"]["AlarmName"] for room in rooms for each in resources(room, "AWS::CloudWatch::Alarm")
+            each["Properties"]["AlarmName"] for stack in built for each in resources(stack, "AWS::CloudWatch::Alarm")
         }
         for each in experiments(mine).values():
             stops = {stop["Value"].rpartition(":alarm:")[2] for stop in each["StopConditions"]}
@@ -162,8 +162,10 @@ def test_cfn_lint_and_cdk_nag_find_nothing_unexplained(tmp_path: Path) -> None:
     template = tmp_path / "other-faults.template.json"
     run = subprocess.run(["cfn-lint", str(template)], capture_output=True, text=True, check=False)
     assert (run.returncode, run.stdout) == (0, "")
-    rooms = [room for room in app.node.children if isinstance(room, BaseStack)]
+    built = [stack for stack in app.node.children if isinstance(stack, BaseStack)]
     explained = {
-        f"AwsSolutions-IAM5[Resource::{flat(room.resolve(resource))}]" for room in rooms for resource in room.wildcards
+        f"AwsSolutions-IAM5[Resource::{flat(stack.resolve(resource))}]"
+        for stack in built
+        for resource in stack.wildcards
     }
     assert findings_in(tmp_path) == explained

@@ -81,28 +81,28 @@ def test_without_the_section_the_templates_are_those_of_a_fleet_that_knows_no_ga
 def test_callers_are_admitted_to_the_gateways_balancer_and_the_gateway_alone_to_the_fleets(
     read: Templates, settings: Settings
 ) -> None:
-    room = read["group"]["Resources"]
+    stack = read["group"]["Resources"]
     tcp = {"IpProtocol": "tcp"}
     admitted = [
-        without(rule, "Description") for rule in room["GatewayBalancerGroup"]["Properties"]["SecurityGroupIngress"]
+        without(rule, "Description") for rule in stack["GatewayBalancerGroup"]["Properties"]["SecurityGroupIngress"]
     ]
     assert admitted == [{**tcp, "CidrIp": caller, "FromPort": 80, "ToPort": 80} for caller in settings.network.callers]
-    assert "SecurityGroupIngress" not in room["BalancerGroup"]["Properties"]
+    assert "SecurityGroupIngress" not in stack["BalancerGroup"]["Properties"]
     rules = {
         (rule["SourceSecurityGroupId"], rule["GroupId"], rule["FromPort"], rule["ToPort"])
         for rule in (each["Properties"] for each in resources(read["group"], "AWS::EC2::SecurityGroupIngress"))
     }
-    balancer, box, tasks, door = (
+    balancer, box, tasks, front = (
         f"<{name}.GroupId>" for name in ("BalancerGroup", "BoxGroup", "GatewayGroup", "GatewayBalancerGroup")
     )
     port = settings.port
-    assert rules == {(balancer, box, port, port), (tasks, balancer, port, port), (door, tasks, 8080, 8080)}
+    assert rules == {(balancer, box, port, port), (tasks, balancer, port, port), (front, tasks, 8080, 8080)}
     out = {
         (rule["GroupId"], rule["DestinationSecurityGroupId"], rule["FromPort"], rule["ToPort"])
         for rule in (each["Properties"] for each in resources(read["group"], "AWS::EC2::SecurityGroupEgress"))
     }
-    assert out == {(balancer, box, port, port), (tasks, balancer, port, port), (door, tasks, 8080, 8080)}
-    (web,) = room["GatewayGroup"]["Properties"]["SecurityGroupEgress"]
+    assert out == {(balancer, box, port, port), (tasks, balancer, port, port), (front, tasks, 8080, 8080)}
+    (web,) = stack["GatewayGroup"]["Properties"]["SecurityGroupEgress"]
     assert without(web, "Description") == {**tcp, "CidrIp": "0.0.0.0/0", "FromPort": 443, "ToPort": 443}
 
 

@@ -23,7 +23,7 @@ SERVICE_SECONDS = 9.4  # the fleet's median request
 
 
 @pytest.fixture(scope="module")
-def room(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def stack(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A stack of a group and its growth, and nothing else."""
     out = tmp_path_factory.mktemp("growth")
     app = cdk.App(outdir=str(out), builtin_cloud_formation_validation=False)
@@ -37,10 +37,10 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return read(Path(out))["group"]
 
 
-def alarm(room: dict[str, Any], name: str) -> dict[str, Any]:
+def alarm(stack: dict[str, Any], name: str) -> dict[str, Any]:
     (found,) = [
         each["Properties"]
-        for each in resources(room, "AWS::CloudWatch::Alarm")
+        for each in resources(stack, "AWS::CloudWatch::Alarm")
         if each["Properties"]["AlarmName"].endswith(name)
     ]
     return found
@@ -54,9 +54,9 @@ def alarm(room: dict[str, Any], name: str) -> dict[str, Any]:
     ],
 )
 def test_an_alarm_reads_the_mean_wait_of_the_boxes_and_the_size_that_is_wanted(
-    room: dict[str, Any], name: str, expression: str, compared: tuple[str, int], minutes: tuple[int, int, int]
+    stack: dict[str, Any], name: str, expression: str, compared: tuple[str, int], minutes: tuple[int, int, int]
 ) -> None:
-    found = alarm(room, name)
+    found = alarm(stack, name)
     told, *metrics = found["Metrics"]
     assert told["Expression"] == expression
     assert (found["ComparisonOperator"], found["Threshold"]) == compared
@@ -68,15 +68,15 @@ def test_an_alarm_reads_the_mean_wait_of_the_boxes_and_the_size_that_is_wanted(
     }
     assert all((each["MetricStat"]["Stat"], each["MetricStat"]["Period"]) == ("Average", period) for each in metrics)
     assert found["TreatMissingData"] == "notBreaching"  # where no lane tells, nobody grows and nobody shrinks
-    (collected,) = properties(room, "AWS::AutoScaling::AutoScalingGroup")["MetricsCollection"]
+    (collected,) = properties(stack, "AWS::AutoScaling::AutoScalingGroup")["MetricsCollection"]
     assert (collected["Granularity"], collected["Metrics"]) == ("1Minute", ["GroupDesiredCapacity"])
 
 
-def test_each_alarm_moves_one_box_and_mails_nobody(room: dict[str, Any]) -> None:
+def test_each_alarm_moves_one_box_and_mails_nobody(stack: dict[str, Any]) -> None:
     moves = {
-        name: room["Resources"][action.strip("<>")]["Properties"]
+        name: stack["Resources"][action.strip("<>")]["Properties"]
         for name in ("grow", "shrink")
-        for action in alarm(room, name)["AlarmActions"]
+        for action in alarm(stack, name)["AlarmActions"]
     }
     step = {"MetricIntervalLowerBound": 0, "ScalingAdjustment": 1}
     assert {name: without(each, "AutoScalingGroupName", "AdjustmentType") for name, each in moves.items()} == {

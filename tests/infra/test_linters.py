@@ -30,7 +30,7 @@ CFN_LINT_ACCEPTED = {
 
 def test_cfn_lint_finds_nothing_unexplained(assembly: Path, other_assembly: Path, gateway_assembly: Path) -> None:
     templates = [str(path) for out in (assembly, other_assembly) for path in sorted(out.glob("*.template.json"))]
-    templates += [str(gateway_assembly / f"llm-{room}.template.json") for room in ("group", "gateway")]
+    templates += [str(gateway_assembly / f"llm-{stack}.template.json") for stack in ("group", "gateway")]
     assert len(templates) == 8
     run = subprocess.run(["cfn-lint", "--format", "json", *templates], capture_output=True, text=True, check=False)
     findings = json.loads(run.stdout)
@@ -70,10 +70,10 @@ def test_cdk_nag_finds_nothing_unexplained(changes: dict[str, Any], tmp_path: Pa
     except RuntimeError as error:
         assert "ValidationFailed" in str(error)  # noqa: PT017  findings are read from the report below
     explained = {
-        f"AwsSolutions-IAM5[Resource::{flat(room.resolve(resource))}]": reason
-        for room in app.node.children
-        if isinstance(room, BaseStack)
-        for resource, reason in room.wildcards.items()
+        f"AwsSolutions-IAM5[Resource::{flat(stack.resolve(resource))}]": reason
+        for stack in app.node.children
+        if isinstance(stack, BaseStack)
+        for resource, reason in stack.wildcards.items()
     }
     found = findings_in(tmp_path)
     assert found - explained.keys() == set()
@@ -104,19 +104,19 @@ def flat(value: Any) -> str:
 
 def test_wildcard_without_a_reason_is_refused_at_synth() -> None:
     settings = validation.load(CDK_JSON)
-    room = BaseStack(cdk.App(), "network", settings)
+    stack = BaseStack(cdk.App(), "network", settings)
     with pytest.raises(ValueError, match="a reason for each wildcard"):
-        room.allow("s3:GetObject", on="arn:aws:s3:::bucket/*")
+        stack.allow("s3:GetObject", on="arn:aws:s3:::bucket/*")
     with pytest.raises(ValueError, match="a reason for each wildcard"):
-        room.allow("s3:GetObject", on="arn:aws:s3:::bucket/key", because="none is needed")
+        stack.allow("s3:GetObject", on="arn:aws:s3:::bucket/key", because="none is needed")
 
 
 def test_empty_callers_are_warned_of_at_synth() -> None:
     settings = validation.load(CDK_JSON)
     closed = replace(settings, network=replace(settings.network, callers=()))
-    room = BaseStack(cdk.App(), "group", closed)
-    FleetNetwork(room, closed)
-    said = assertions.Annotations.from_stack(room).find_warning(
+    stack = BaseStack(cdk.App(), "group", closed)
+    FleetNetwork(stack, closed)
+    said = assertions.Annotations.from_stack(stack).find_warning(
         "*", assertions.Match.string_like_regexp("network.callers is empty: nobody may call the model")
     )
     assert len(said) == 1

@@ -11,7 +11,7 @@ from fleet.core import names
 from fleet.localaws import iam_policies
 
 ALIKE = ("llm-b", "llm-gpu", "llm-group", "llm-watchdog", "llm2", "ll")
-ROOMS = (*names.ALL_STACKS, names.STACK_FAULTS)
+STACKS = (*names.ALL_STACKS, names.STACK_FAULTS)
 NAMES: tuple[Callable[[str], str], ...] = (
     names.group,
     names.lever_parameter,
@@ -26,7 +26,7 @@ NAMES: tuple[Callable[[str], str], ...] = (
     names.lane_drop_document,
     names.gateway_table,
     names.gateway_log_group,
-    *((lambda fleet, room=room: names.stack(fleet, room)) for room in ROOMS),  # type: ignore[misc]
+    *((lambda fleet, stack=stack: names.stack(fleet, stack)) for stack in STACKS),  # type: ignore[misc]
 )
 
 
@@ -43,7 +43,7 @@ def of(fleet: str) -> set[str]:
             here.format("logs", f"log-group:{name(fleet)}:x")
             for name in (names.box_log_group, names.watchdog_log_group)
         ),
-        *(here.format("cloudformation", f"stack/{names.stack(fleet, room)}/1") for room in ROOMS),
+        *(here.format("cloudformation", f"stack/{names.stack(fleet, stack)}/1") for stack in STACKS),
         here.format("dynamodb", f"table/{names.gateway_table(fleet)}"),
         here.format("logs", f"log-group:{names.gateway_log_group(fleet)}:x"),
         here.format("autoscaling", f"autoScalingGroup:1:autoScalingGroupName/{names.group(fleet)}"),

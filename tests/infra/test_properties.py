@@ -18,7 +18,7 @@ from tests.infra.checks.shared import without
 from tests.infra.templates import Templates, properties, resources
 from tests.synth import CDK_JSON, ROOT, synth
 
-ROOMS = names.STACKS
+STACKS = names.STACKS
 # What may change without a check noticing, and why that is right.
 FREE = {
     r"/(Group)?Description (changed|removed)$": "words for a human reader; an alarm's are checked",
@@ -46,21 +46,21 @@ def test_template_keeps_its_promise(check: Check, assembly: Path) -> None:
     check(read(assembly), settings())
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_every_broken_property_is_noticed(room: str, assembly: Path) -> None:
+@pytest.mark.parametrize("stack", STACKS)
+def test_every_broken_property_is_noticed(stack: str, assembly: Path) -> None:
     broken = templates.read(assembly)
-    unexplained, count = survivors(broken, room, CHECKS, settings(), FREE)
+    unexplained, count = survivors(broken, stack, CHECKS, settings(), FREE)
     assert broken == read(assembly)  # the last mutation is undone: each was judged alone
     assert count > 30
     assert unexplained == []
 
 
 def survivors(
-    broken: Templates, room: str, checks: list[Check], settings: Settings, free: Iterable[str]
+    broken: Templates, stack: str, checks: list[Check], settings: Settings, free: Iterable[str]
 ) -> tuple[list[str], int]:
-    """The mutants of a room that no check notices although they are not free, and how many there are in all."""
+    """The mutants of a stack that no check notices although they are not free, and how many there are in all."""
     last_to_notice, found, count = list(checks), [], 0
-    for mutant in mutation.mutants(broken, room):
+    for mutant in mutation.mutants(broken, stack):
         count += 1
         if any(re.search(pattern, mutant) for pattern in free):
             continue
@@ -84,13 +84,13 @@ def test_synth_asks_nobody(assembly: Path) -> None:
     stacks = {
         name for name, artifact in manifest["artifacts"].items() if artifact["type"] == "aws:cloudformation:stack"
     }
-    assert stacks == {names.stack("llm", room) for room in ROOMS}
+    assert stacks == {names.stack("llm", stack) for stack in STACKS}
 
 
-def test_rooms_deploy_in_order(assembly: Path) -> None:
+def test_stacks_deploy_in_order(assembly: Path) -> None:
     artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
-    needs = {room: set(artifacts[names.stack("llm", room)]["dependencies"]) for room in ROOMS}
-    stacks = {room: {need for need in found if not need.endswith(".assets")} for room, found in needs.items()}
+    needs = {stack: set(artifacts[names.stack("llm", stack)]["dependencies"]) for stack in STACKS}
+    stacks = {stack: {need for need in found if not need.endswith(".assets")} for stack, found in needs.items()}
     assert not stacks["store"] | stacks["lever"]
     assert stacks["group"] == {"llm-store", "llm-lever"}
 
@@ -106,12 +106,12 @@ def test_unpinned_image_and_missing_mail_are_warned_of_at_synth(assembly: Path, 
 
 @pytest.mark.slow
 def test_the_operators_own_settings_are_right_and_synthesize(tmp_path: Path) -> None:
-    rooms = {
+    stacks = {
         path.name.removesuffix(".template.json")
         for path in synth(tmp_path, cdk_json=ROOT / "cdk.json").glob("*.template.json")
     }
     fleet = validation.load(ROOT / "cdk.json").fleet_name
-    assert {names.stack(fleet, room) for room in ROOMS} <= rooms
+    assert {names.stack(fleet, stack) for stack in STACKS} <= stacks
 
 
 # --- a fleet with every option the other way --------------------------------------------------------------------
@@ -145,8 +145,8 @@ def test_each_mail_address_subscribes(other_assembly: Path) -> None:
 
 
 def test_existing_vpc_gets_security_groups_and_an_endpoint_only(other_assembly: Path) -> None:
-    room = read(other_assembly)["group"]
-    kinds = sorted(resource["Type"] for resource in room["Resources"].values() if "::EC2::" in resource["Type"])
+    stack = read(other_assembly)["group"]
+    kinds = sorted(resource["Type"] for resource in stack["Resources"].values() if "::EC2::" in resource["Type"])
     assert [kind.removeprefix("AWS::EC2::") for kind in kinds] == [
         "LaunchTemplate",
         "SecurityGroup",
@@ -155,7 +155,7 @@ def test_existing_vpc_gets_security_groups_and_an_endpoint_only(other_assembly: 
         "SecurityGroupIngress",
         "VPCEndpoint",
     ]
-    endpoint = properties(room, "AWS::EC2::VPCEndpoint")
+    endpoint = properties(stack, "AWS::EC2::VPCEndpoint")
     assert endpoint["VpcId"] == "vpc-0a1b2c3d"
     assert endpoint["RouteTableIds"] == ["rtb-0a1b2c3d", "rtb-0a1b2c3e", "rtb-0a1b2c3f"]
     group = properties(read(other_assembly)["group"], "AWS::AutoScaling::AutoScalingGroup")

@@ -106,7 +106,7 @@ TAKEN: dict[str, Raw] = {
         "ebs_key_arn": "arn:aws:kms:us-east-2:123456789012:key/0a1b2c3d-0000-0000-0000-000000000000",
     },
     "port": {"port": 12000},
-    "front door": {"network": {"callers": ["10.1.0.0/16"], "allow_public": True}},
+    "callers and public": {"network": {"callers": ["10.1.0.0/16"], "allow_public": True}},
     "a zone less": {"zones": BASE["zones"][:-1]},
 }
 # What the standing fleet cannot take, and the key that is named.
@@ -214,7 +214,7 @@ def test_a_standing_fleet_takes_it_and_every_consumer_follows(name: str, live: D
         assert live.aws.control("unresolved", stack=stack, region=live.aws.region) == []
     assert_consumers_agree(after)
     gone = before - physical_ids(live)
-    assert gone or name not in ("port", "front door", "a zone less")
+    assert gone or name not in ("port", "callers and public", "a zone less")
     assert {old for old in gone if old in consumers(after)} == set()
 
 

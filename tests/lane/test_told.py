@@ -99,10 +99,10 @@ def test_a_refusal_is_told_by_its_reason() -> None:
 def test_the_line_is_told_every_minute_and_more_often_while_the_box_leaves(capsys: Any) -> None:
     line = STILL
     sent: list[Any] = []
-    teller = lane_metrics.Teller(BOX, sent.append)
+    reporter = lane_metrics.Reporter(BOX, sent.append)
 
     def look_at(seconds: float, *, leaving: bool = False, there: bool = True) -> int:
-        teller.step(seconds, leaving=leaving, line=lambda: line if there else None)
+        reporter.step(seconds, leaving=leaving, line=lambda: line if there else None)
         return len(sent)
 
     assert [look_at(at) for at in (0, 10, 59, 60, 119)] == [1, 1, 1, 2, 2]
@@ -114,8 +114,8 @@ def test_the_line_is_told_every_minute_and_more_often_while_the_box_leaves(capsy
 
 
 def test_a_box_without_a_lane_tells_nothing_of_one(capsys: Any) -> None:
-    teller = lane_metrics.Teller(BOX, lambda data: pytest.fail(str(data)))
-    teller.step(0.0, leaving=False, line=lambda: lane_metrics.look("http://127.0.0.1:9/line"))
+    reporter = lane_metrics.Reporter(BOX, lambda data: pytest.fail(str(data)))
+    reporter.step(0.0, leaving=False, line=lambda: lane_metrics.look("http://127.0.0.1:9/line"))
     assert capsys.readouterr().out == ""
 
 

@@ -38,7 +38,7 @@ def log_line(text: str, stream: str = f"{BOX}/boot") -> dict[str, Any]:
     return {"logStreamName": stream, "message": text}
 
 
-def test_the_texts_of_outsiders_are_printable_and_their_letters_stay() -> None:
+def test_texts_that_others_wrote_are_printable_and_their_letters_stay() -> None:
     assert one_line("a\n\x1bb\u2028c", 6) == "a  b c"
     assert (
         printable("bonjour\u00a0! \U0001f469\u200d\U0001f4bb\n\tend") == "bonjour ! \U0001f469\u200d\U0001f4bb\n\tend"
@@ -182,7 +182,7 @@ def evil_log() -> Iterator[Event]:
     yield Event(at.replace(hour=2), "end", {})
 
 
-def test_a_page_and_its_pictures_hold_an_outsiders_words_as_text(tmp_path: Path) -> None:
+def test_a_page_and_its_pictures_hold_what_others_wrote_as_text(tmp_path: Path) -> None:
     page = html_report.render(list(evil_log()), tmp_path, title=EVIL).read_text(encoding="utf-8")
     assert shown(page)
     assert "$5 #123 $6" in page

@@ -13,12 +13,13 @@ from fleet.config.section import RENAMED
 from fleet.config.settings import Settings
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("assets", "fleet", "lambdas", "stacks")
+FOLDERS = ("assets", "fleet", "lambdas", "scripts", "stacks", "tests")
 RETIRED = {
     "sways", "contradiction", "contradictions", "outsider", "outsiders", "twist", "ladder", "rung", "rungs", "knob",
-    "knobs", "rooms", "door", "button", "buttons", "spell", "spells", "story", "late_event", "idle_warning",
+    "knobs", "rooms", "door", "button", "buttons", "spell", "spells", "story", "teller", "late_event", "idle_warning",
 }  # fmt: skip
 STAGES = {"serve", "warm", "prime"}  # of a boot
+PHRASES = re.compile(r"front door|four buttons|operator's door|\brooms share\b", re.IGNORECASE)
 HELP = re.compile(r"\bluck\b|unless given|\byours\b|our fault|times real time|\brunning were\b")
 
 
@@ -39,6 +40,14 @@ def test_no_retired_word_names_a_file_or_stands_in_an_identifier() -> None:
         if token.type == tokenize.NAME
     }
     assert {name for name in named if retired(name)} == set()
+
+
+def test_no_page_and_no_comment_has_a_retired_phrase() -> None:
+    sources = [
+        path for folder in ("docs", *FOLDERS) for kind in ("md", "py") for path in (ROOT / folder).rglob(f"*.{kind}")
+    ]
+    others = [path for path in (ROOT / "README.md", *sources) if path != Path(__file__)]
+    assert [path.name for path in others if PHRASES.search(path.read_text(encoding="utf-8"))] == []
 
 
 def test_no_stage_of_a_boot_has_a_retired_name() -> None:

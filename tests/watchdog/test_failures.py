@@ -94,7 +94,7 @@ def test_status_messages_from_the_wild_are_read_for_what_they_are(name: str, wor
     assert read(words).name == name
 
 
-def test_codes_are_spelt_as_aws_spells_them() -> None:
+def test_codes_are_spelt_as_aws_does() -> None:
     assert {row.name: row.codes for row in TABLE} == {
         name: tuple(filter(None, codes.split("; "))) for name, codes in CODES.items()
     }

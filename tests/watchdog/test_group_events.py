@@ -143,7 +143,7 @@ def test_on_demand_dry_too_is_one_mail_however_often_it_is_told() -> None:
     assert cloud.parsed.dry_at == ago(50)
 
 
-def test_new_dry_spell_after_a_launch_is_a_new_mail() -> None:
+def test_new_drought_after_a_launch_is_a_new_mail() -> None:
     cloud = failed_over()
     refuse(cloud, 50)
     wake(cloud, group_event("launch-successful", at=ago(40)))
@@ -152,7 +152,7 @@ def test_new_dry_spell_after_a_launch_is_a_new_mail() -> None:
     assert refuse(cloud, 30) == "on-demand-dry"
 
 
-def test_launch_before_the_dry_spell_does_not_end_it() -> None:
+def test_launch_before_the_drought_does_not_end_it() -> None:
     cloud = failed_over()
     refuse(cloud, 50)
     wake(cloud, group_event("launch-successful", at=ago(51)))
@@ -166,7 +166,7 @@ def test_launch_begun_before_the_flip_says_nothing_of_on_demand(began: int, dry:
     assert (refuse(failed_over(), began) == "on-demand-dry") is dry
 
 
-def test_failed_extra_launch_beside_a_full_group_is_no_dry_spell() -> None:
+def test_failed_extra_launch_beside_a_full_group_is_no_drought() -> None:
     cloud = failed_over()
     cloud.put_box(age=3000, spot=False)
     assert refuse(cloud, 50) == "recorded"
@@ -338,7 +338,7 @@ def test_recommendation_is_no_notice() -> None:
 
 
 @pytest.mark.parametrize("way", ["failover", "re-armed"])
-def test_dry_spell_of_long_ago_does_not_swallow_the_mail_of_the_next(way: str) -> None:
+def test_drought_of_long_ago_does_not_swallow_the_mail_of_the_next(way: str) -> None:
     if way == "failover":
         cloud = StillCloud()
         cloud.set_state(replace(cloud.parsed, dry_at=ago(900000)))

@@ -90,8 +90,8 @@ def test_rearm_comes_at_the_tick_of_04_11_35_after_one_good_score(july_21: list[
 def test_old_box_leaves_only_after_the_spot_box_serves(july_21: list[Event]) -> None:
     bought = {e.fields["box"]: e.fields["purchase"] for e in july_21 if e.kind == "box.launched"}
     night = [e for e in july_21 if at("2026-07-22T04:11:00Z")[0] < e.at < at("2026-07-22T05:00:00Z")[0]]
-    story = [(e.kind, bought[e.fields["box"]]) for e in night if e.kind in {"box.serving", "box.unserving"}]
-    assert story == [("box.serving", "spot"), ("box.unserving", "on-demand")]
+    served = [(e.kind, bought[e.fields["box"]]) for e in night if e.kind in {"box.serving", "box.unserving"}]
+    assert served == [("box.serving", "spot"), ("box.unserving", "on-demand")]
     assert len(decided(july_21, "re-armed")) == 1
 
 

@@ -25,7 +25,7 @@ from tests.infra.templates import Templates, grants, properties, resources, the
 
 GATEWAY_CHECKS: list[Check] = []
 TASKS = "<GatewayGroup.GroupId>"
-DOOR = "<GatewayBalancerGroup.GroupId>"
+BALANCER = "<GatewayBalancerGroup.GroupId>"
 SUBNETS = ["<VpcpublicSubnet1Subnet>", "<VpcpublicSubnet2Subnet>"]
 REPOSITORY = f"arn:aws:ecr:{ACCOUNT}:repository/cdk-hnb659fds-container-assets-<AWS::AccountId>-us-east-2"
 
@@ -133,7 +133,12 @@ def balancer_is_internal_patient_and_lets_streams_end(t: Templates, s: Settings)
         "idle_timeout.timeout_seconds": "120",
         "routing.http.drop_invalid_header_fields.enabled": "true",
     }
-    assert balancer == {"Scheme": "internal", "SecurityGroups": [DOOR], "Subnets": SUBNETS, "Type": "application"}
+    assert balancer == {
+        "Scheme": "internal",
+        "SecurityGroups": [BALANCER],
+        "Subnets": SUBNETS,
+        "Type": "application",
+    }
     group = untagged(t, "AWS::ElasticLoadBalancingV2::TargetGroup")
     assert attributes(group.pop("TargetGroupAttributes")) == {
         "deregistration_delay.timeout_seconds": "600",
@@ -184,7 +189,7 @@ def table_is_created_if_absent_and_kept(t: Templates, s: Settings) -> None:
 
 @check
 def roles_may_do_exactly_what_is_called(t: Templates, s: Settings) -> None:
-    room, table = t["gateway"]["Resources"], f"arn:aws:dynamodb:{ACCOUNT}:table/llm-gateway"
+    stack, table = t["gateway"]["Resources"], f"arn:aws:dynamodb:{ACCOUNT}:table/llm-gateway"
     expected = {
         "TaskRole": {
             *((f"dynamodb:{call}Item", table, NO_CONDITION) for call in ("Get", "Put", "Update", "Delete")),
@@ -214,12 +219,12 @@ def roles_may_do_exactly_what_is_called(t: Templates, s: Settings) -> None:
             )
         },
     }
-    assert {name for name, resource in room.items() if resource["Type"] == "AWS::IAM::Role"} == set(expected)
+    assert {name for name, resource in stack.items() if resource["Type"] == "AWS::IAM::Role"} == set(expected)
     for name, allowed in expected.items():
-        assert grants(room[name]) == allowed, name
+        assert grants(stack[name]) == allowed, name
         service = "lambda" if name == "CreateTableRole" else "ecs-tasks"
-        assert room[name]["Properties"]["AssumeRolePolicyDocument"]["Statement"] == [trust(service)]
-        assert without(room[name]["Properties"], "Tags", "Policies", "AssumeRolePolicyDocument") == {}
+        assert stack[name]["Properties"]["AssumeRolePolicyDocument"]["Statement"] == [trust(service)]
+        assert without(stack[name]["Properties"], "Tags", "Policies", "AssumeRolePolicyDocument") == {}
     log = properties(t["gateway"], "AWS::IAM::Policy")
     assert log["Roles"] == ["<CreateTableRole>"]
     assert grants({"Properties": {}}, the(t["gateway"], "AWS::IAM::Policy")) == {
@@ -229,12 +234,12 @@ def roles_may_do_exactly_what_is_called(t: Templates, s: Settings) -> None:
 
 @check
 def logs_are_kept_for_three_months(t: Templates, s: Settings) -> None:
-    room = t["gateway"]["Resources"]
-    assert without(room["Log"]["Properties"], "Tags") == {"LogGroupName": "/llm/gateway", "RetentionInDays": 90}
-    assert without(room["CreateTableLog"]["Properties"], "Tags") == {"RetentionInDays": 90}
+    stack = t["gateway"]["Resources"]
+    assert without(stack["Log"]["Properties"], "Tags") == {"LogGroupName": "/llm/gateway", "RetentionInDays": 90}
+    assert without(stack["CreateTableLog"]["Properties"], "Tags") == {"RetentionInDays": 90}
     for name in ("Log", "CreateTableLog"):
-        assert room[name]["Type"] == "AWS::Logs::LogGroup"
-        assert room[name]["DeletionPolicy"] == room[name]["UpdateReplacePolicy"] == "Delete"
+        assert stack[name]["Type"] == "AWS::Logs::LogGroup"
+        assert stack[name]["DeletionPolicy"] == stack[name]["UpdateReplacePolicy"] == "Delete"
 
 
 @check

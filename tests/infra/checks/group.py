@@ -120,7 +120,7 @@ def boxes_carry_the_fleets_tag_from_their_launch(t: Templates, s: Settings) -> N
 
 
 @check
-def group_waits_for_a_filled_store_and_a_front_door(t: Templates, s: Settings) -> None:
+def group_waits_for_a_filled_store_and_a_balancer(t: Templates, s: Settings) -> None:
     waits_for = {"StoreFilled", "Balancer", "BalancerListener", "LaunchGrants"}
     assert set(the(t["group"], GROUP)["DependsOn"]) == waits_for
 

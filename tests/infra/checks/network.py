@@ -14,35 +14,35 @@ from tests.infra.templates import Templates, properties, resources, the
 
 @check
 def vpc_has_public_subnets_in_at_least_two_zones_and_no_nat(t: Templates, s: Settings) -> None:
-    room = t["group"]
-    vpc = properties(room, "AWS::EC2::VPC")
+    stack = t["group"]
+    vpc = properties(stack, "AWS::EC2::VPC")
     assert vpc["CidrBlock"] == s.network.cidr
     assert vpc["EnableDnsSupport"] is vpc["EnableDnsHostnames"] is True
     assert vpc["InstanceTenancy"] == "default"
-    subnets = [subnet["Properties"] for subnet in resources(room, "AWS::EC2::Subnet")]
+    subnets = [subnet["Properties"] for subnet in resources(stack, "AWS::EC2::Subnet")]
     assert [subnet["AvailabilityZone"] for subnet in subnets] == list(s.zones)
     assert len(s.zones) >= 2
     ranges = [ipaddress.IPv4Network(subnet["CidrBlock"]) for subnet in subnets]
     assert all(part.subnet_of(ipaddress.IPv4Network(s.network.cidr)) for part in ranges)
     assert not any(one.overlaps(other) for one, other in itertools.combinations(ranges, 2))
     assert {(subnet["VpcId"], subnet["MapPublicIpOnLaunch"]) for subnet in subnets} == {("<Vpc>", False)}
-    assert not resources(room, "AWS::EC2::NatGateway")
+    assert not resources(stack, "AWS::EC2::NatGateway")
 
 
 @check
 def every_subnet_reaches_the_internet_gateway(t: Templates, s: Settings) -> None:
-    room = t["group"]
-    attachment = properties(room, "AWS::EC2::VPCGatewayAttachment")
+    stack = t["group"]
+    attachment = properties(stack, "AWS::EC2::VPCGatewayAttachment")
     assert attachment == {"InternetGatewayId": "<VpcIGW>", "VpcId": "<Vpc>"}
-    the(room, "AWS::EC2::InternetGateway")
+    the(stack, "AWS::EC2::InternetGateway")
     for number in range(1, len(s.zones) + 1):
         subnet, table = f"VpcpublicSubnet{number}Subnet", f"VpcpublicSubnet{number}RouteTable"
-        assert room["Resources"][table]["Type"] == "AWS::EC2::RouteTable"
-        assert room["Resources"][table]["Properties"]["VpcId"] == "<Vpc>"
-        association = room["Resources"][f"{table}Association"]
+        assert stack["Resources"][table]["Type"] == "AWS::EC2::RouteTable"
+        assert stack["Resources"][table]["Properties"]["VpcId"] == "<Vpc>"
+        association = stack["Resources"][f"{table}Association"]
         assert association["Type"] == "AWS::EC2::SubnetRouteTableAssociation"
         assert association["Properties"] == {"RouteTableId": f"<{table}>", "SubnetId": f"<{subnet}>"}
-        route = room["Resources"][f"VpcpublicSubnet{number}DefaultRoute"]
+        route = stack["Resources"][f"VpcpublicSubnet{number}DefaultRoute"]
         assert route["Type"] == "AWS::EC2::Route"
         assert route["DependsOn"] == ["VpcVPCGW"]
         everywhere = {"DestinationCidrBlock": "0.0.0.0/0", "GatewayId": "<VpcIGW>"}

@@ -35,7 +35,7 @@ UNTAGGED = {
     "Custom::CreateIfAbsent",
     "Custom::RequireArtifacts",
 }
-FUNCTIONS = {"CreateIfAbsent": "lever", "RequireArtifacts": "group", "Watchdog": "group"}  # name to room
+FUNCTIONS = {"CreateIfAbsent": "lever", "RequireArtifacts": "group", "Watchdog": "group"}  # name to stack
 WRITE_LOG = ("logs:CreateLogStream", "logs:PutLogEvents")
 
 
@@ -98,9 +98,9 @@ def function_of(t: Templates, name: str) -> dict[str, Any]:
 
 def role_of_function(t: Templates, name: str) -> set[tuple[str, str, str]]:
     """All that a function may do, its own log left out."""
-    room = t[FUNCTIONS[name]]["Resources"]
-    assert room[f"{name}Role"]["Type"] == ROLE
-    found = grants(room[f"{name}Role"], room[f"{name}RoleDefaultPolicy"])
+    stack = t[FUNCTIONS[name]]["Resources"]
+    assert stack[f"{name}Role"]["Type"] == ROLE
+    found = grants(stack[f"{name}Role"], stack[f"{name}RoleDefaultPolicy"])
     return {grant for grant in found if not grant[0].startswith("logs:")}
 
 

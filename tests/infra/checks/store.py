@@ -48,9 +48,9 @@ def store_forgets_old_versions_and_unfinished_uploads_in_a_week(t: Templates, s:
 
 @check
 def lever_and_state_are_created_if_absent_and_kept(t: Templates, s: Settings) -> None:
-    room = t["lever"]
-    assert not resources(room, "AWS::SSM::Parameter")
-    parameters = the(room, "Custom::CreateIfAbsent")
+    stack = t["lever"]
+    assert not resources(stack, "AWS::SSM::Parameter")
+    parameters = the(stack, "Custom::CreateIfAbsent")
     first_values = parameters["Properties"]["Parameters"]
     assert set(first_values) == {names.lever_parameter(s.fleet_name), names.state_parameter(s.fleet_name)}
     assert parameters["Properties"]["ServiceToken"] == "<CreateIfAbsent.Arn>"
