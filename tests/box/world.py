@@ -332,11 +332,6 @@ class World:
             lambda: re.search(pattern, self.log(), re.MULTILINE), seconds, lambda: f"{pattern}\n{self.journal()}"
         )
 
-    def uptime_of(self, pattern: str) -> float:
-        """The stamp of the first line that matches."""
-        line = next(line for line in self.log().splitlines() if re.search(pattern, line))
-        return float(line.split()[0])
-
     def calls(self, action: str) -> list[dict[str, Any]]:
         """The box's calls of one action, as the embedded AWS logged them."""
         return [call for call in self.aws.requests() if call["action"] == action and call["principal"] == ROLE]

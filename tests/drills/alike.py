@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -56,13 +55,10 @@ def of(tree: Path) -> dict[str, str]:
 
 def main(commit: str) -> int:
     """0: alike; 1: something moved."""
-    with tempfile.TemporaryDirectory() as folder:
-        there = Path(folder, "there")
-        subprocess.run(["git", "worktree", "add", "--detach", "-q", str(there), commit], cwd=HERE, check=True)
-        try:
-            before = of(there)
-        finally:
-            subprocess.run(["git", "worktree", "remove", "--force", str(there)], cwd=HERE, check=True)
+    from tests.drills.fleets import checkout
+
+    with checkout(commit) as there:
+        before = of(there)
     after = of(HERE)
     moved = [name for name in before if before[name] != after.get(name)]
     for name in moved:

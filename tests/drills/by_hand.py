@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from click.testing import CliRunner, Result
+
+from fleet.cli.fleetctl import main
 from fleet.config.settings import Settings
 from fleet.eventlog.events import Event
 from fleet.sim.cloud.behaviour import AlarmModel, Behaviour, Boots, Events
@@ -14,6 +17,11 @@ from lambdas.watchdog.handler import run
 HOUR = 3600.0
 START = 1_785_000_000.0 // 60 * 60  # a whole minute
 BOOT_SECONDS = 30 + 267 + 20  # launch to kernel, kernel to gate, probes
+
+
+def call(*arguments: object) -> Result:
+    """`fleetctl`, as an operator types it."""
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def market(

@@ -5,10 +5,9 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from fleet.cli import drill_and_sweep
-from fleet.cli.fleetctl import main
 from fleet.sim.callers import recorded
 from fleet.sim.callers.listener import Plan
 from fleet.sim.callers.tally import CLOUD, CUT, GPU, LEFT, NOBODY, REFUSED
@@ -18,21 +17,11 @@ from fleet.sim.drills.drill import default_settings
 from fleet.sim.experiments import callers_told
 from fleet.sim.experiments.experiment import Job, Row
 from fleet.sim.policies.catalogue import POLICIES
+from tests.drills.by_hand import call
 
 pytestmark = pytest.mark.slow  # draws
 
 MARKET = "pool g5.xlarge us-east-2a\n0 all sells\n02:00 all takes\n04:00 all sells\n06:00 end\n"
-
-
-@pytest.fixture
-def market(tmp_path: Path) -> Path:
-    path = tmp_path / "drought.market"
-    path.write_text(MARKET)
-    return path
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def drill(market: Path, callers: object, *more: object) -> Result:

@@ -6,29 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from fleet.cli.fleetctl import main
 from fleet.eventlog import events
 from fleet.eventlog.measure import Measure
 from fleet.sim.drills import replay
 from fleet.sim.drills.drill import Drill
 from fleet.sim.policies import catalogue
+from tests.drills.by_hand import call
 
 pytestmark = pytest.mark.slow
 
 MARKET = "pool g6.xlarge us-east-2a\n0 all sells\n05:00 all takes\n08:00 all sells\n12:00 end\n"
-
-
-@pytest.fixture
-def market(tmp_path: Path) -> Path:
-    path = tmp_path / "drought.market"
-    path.write_text(MARKET)
-    return path
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], catch_exceptions=False)
 
 
 def test_drill_writes_table_page_and_one_log_per_policy(market: Path, tmp_path: Path) -> None:
