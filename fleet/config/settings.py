@@ -94,11 +94,11 @@ class Bridge(Section):
     """Thresholds of the bridge policy (see docs/bridge-policy.md, with a sweep of each)."""
 
     patience_seconds: int = number(
-        60, ge=0, le=900, why="the group's first two retries, 11 s apart; a needless failover costs about 50 cents"
+        30, ge=0, le=900, why="the group's retries after 11 and 22 s; its next one would come at 87 s"
     )
     scan_seconds: int = number(120, ge=60, le=3600, why="a return waits for the reading that shows the bar reached")
     return_after_seconds: int = number(
-        2400, ge=0, le=86400, why="spot has sold for that long without a break: then the fleet returns"
+        2100, ge=0, le=86400, why="spot has sold for that long without a break: then the fleet returns"
     )
     return_adjust_percent: int = number(
         25, ge=0, le=100, why="up for a box that dies at once, down for one that lives twice `steady_seconds`"
@@ -117,7 +117,7 @@ class Bridge(Section):
         5, ge=1, le=100, why="after so many consecutive warnings without a loss none is believed"
     )
     valve_failovers: int = number(
-        8, ge=1, le=40, why="as many degraded minutes a day as two failovers on the alarm: 8 min each instead of 26"
+        10, ge=1, le=40, why="about the degraded minutes of two failovers on the alarm: 5.6 min each instead of 26"
     )
 
 

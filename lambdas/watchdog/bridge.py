@@ -1,6 +1,7 @@
 """The bridge policy, beside the specified one and as pure: on-demand runs as long as it is needed, no longer.
 
-Out: in a drought once patience has run out, and ahead of a loss when AWS warns of one while spot can be bought back.
+Out: in a drought, at once where no zone sells, else once patience has run out; and ahead of a loss when AWS warns of
+one while spot can be bought back.
 Back: when spot has sold for longer than the bar. Boxes that die young raise the bar, boxes that live long lower it.
 The alarm path of `policy` stays underneath: it still acts if every event that this one lives on is lost.
 """
@@ -63,13 +64,15 @@ def react(signal: Signal, world: World, state: State, settings: Settings, now: d
 
 def _drought(since: datetime, world: World, state: State, settings: Settings, now: datetime) -> Decision:
     """Boxes are missing, none is on its way for them, and launches have failed since then."""
-    patience = settings.bridge.patience_seconds
+    dry = world.scores and not selling(world, settings)  # then no retry of the group's will be served
+    patience = 0 if dry else settings.bridge.patience_seconds
     elapsed = int((now - since).total_seconds())
     stays = serving(world, state.evidence) | world.coming(state.evidence.noticed, settings, now)
     floor = shares.floor(settings)
     few = "no box serves or is on its way" if floor == 1 else f"{len(stays)} of {floor} boxes serve or are on their way"
     numbers = f"{few}, launches have failed for {elapsed} s, patience {patience} s"
-    if elapsed < patience:
+    numbers += ", spot sells in no zone" if dry else ""
+    if patience and elapsed < patience:
         return Decision(Action.WAITING, numbers, state=state, wake_at=since + timedelta(seconds=patience))
     return _leave(numbers, stays, world, state, settings, now)
 

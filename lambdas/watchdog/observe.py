@@ -101,6 +101,8 @@ def _words(error: CloudError) -> str:
 def _wants_scores(signal: Signal, state: State, settings: Settings, now: datetime) -> bool:
     if signal.wake is Wake.PATIENCE:
         return state.exposed and state.evidence.warned_at is not None
+    if signal.wake is Wake.LAUNCH_FAILED:
+        return settings.policy == "bridge" and state.exposed and signal.refused
     return signal.wake is Wake.SCAN and rearm.wants_scores(state, settings, now)
 
 

@@ -99,6 +99,47 @@ def test_drought_says_what_it_counts() -> None:
     assert wake(cloud, PATIENCE)["reason"] == deploying
 
 
+@pytest.mark.parametrize("began", [0, 1, 20])
+def test_refused_launch_while_no_zone_sells_is_a_failover_at_once(began: int) -> None:
+    cloud = armed()
+    cloud.scored = DRY
+    record = wake(cloud, failed(began))
+    assert (record["action"], cloud.lever) == ("failover", "100")
+    assert record["reason"].endswith("patience 0 s, spot sells in no zone")
+    assert record["scores"] == DRY
+    assert not [call for call in cloud.calls if call.startswith("wake")]
+
+
+def test_refused_launch_while_a_zone_sells_or_none_is_told_has_its_patience() -> None:
+    for scored in (SELLS, {}, {"use1-az1": 1}):
+        cloud = armed()
+        cloud.scored = scored
+        assert wake(cloud, failed(1))["action"] == "waiting"
+
+
+def test_scores_that_cannot_be_read_leave_a_drought_its_patience_and_are_raised() -> None:
+    cloud = armed()
+    cloud.scored = DRY
+    cloud.fail("scores", ThrottledError("GetSpotPlacementScores: throttled"))
+    with pytest.raises(CloudError, match="throttled"):
+        wake(cloud, failed(1))
+    assert (cloud.lever, seen(cloud).drought_at) == ("0", NOW)
+    assert f"wake {NOW + timedelta(seconds=LIMITS.patience_seconds):%H:%M:%S}" in cloud.calls
+
+
+def test_scores_are_asked_of_a_refused_spot_launch_alone() -> None:
+    boot = group_event("launch-abandoned", at=ago(1), box=BOX)
+    alarm = armed(replace(BRIDGE, policy="alarm"))
+    for cloud, payload in (
+        (armed(), boot),
+        (bridging(), failed(1)),
+        (alarm, failed(1)),
+        (armed(), about("interruption-warning")),
+    ):
+        wake(cloud, payload)
+        assert "scores" not in cloud.calls
+
+
 def test_failover_begins_without_calm_and_streak() -> None:
     cloud = armed(drought_at=ago(131), calm_seconds=5000)
     cloud.set_state(replace(loads(cloud.state), streak=1))

@@ -224,9 +224,11 @@ class Fleet(RuleBasedStateMachine):
     def _any_wake_acts(self) -> bool:
         """A lit alarm past the skip cap and the turns of a dark fleet are judged by whatever wakes the watchdog.
 
-        Its clock decides one thing after the other: a drought first, then the warning that waited meanwhile.
+        Its clock decides one thing after the other: a drought first, then the warning that waited meanwhile. A refusal
+        that is told again asks the scores again, and these err.
         """
-        waits = self.command == "patience" and self.state_now.evidence.warned_at is not None
+        seen = self.state_now.evidence
+        waits = bool(seen.warned_at if self.command == "patience" else seen.drought_at)
         return waits or self.state_now.turns > 0 or (self.state_now.armed and self.cloud._alarm.live().state == "ALARM")
 
     def _faults_left(self) -> dict[str, int]:
