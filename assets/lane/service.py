@@ -53,6 +53,8 @@ class Lane:
             app.router.add_post(path, self._ask)
         for path in asks.readable(self._config.engine):
             app.router.add_get(path, self._read)
+        if self._config.gateway:
+            app.router.add_get(lane_headers.WAIT_PATH, self._wait)
         app.router.add_route("*", "/{path:.*}", self._unknown)
         app.on_response_prepare.append(self._closes)
         return app
@@ -126,6 +128,15 @@ class Lane:
                 request.path, 503, str(error), ENGINE_FAILED, {"Retry-After": str(ENGINE_RETRY_SECONDS)}
             )
         return web.Response(status=status, body=body, content_type="application/json")
+
+    async def _wait(self, request: web.Request) -> web.StreamResponse:
+        """For a gateway that chooses among boxes: one that leaves is none of them."""
+        if self.line.leaves_at is not None:
+            return web.Response(status=503)
+        estimates = self.line.estimates
+        answer = (estimates.prompt(1) + estimates.answer(self._config.default_max_tokens)).mean
+        told = {lane_headers.WAIT: f"{self.expected_wait():.2f}", lane_headers.ANSWER: f"{answer:.2f}"}
+        return web.Response(status=204, headers=told)
 
     # --- one request ---
 

@@ -6,6 +6,7 @@ import socket
 from typing import Any
 
 import aiohttp
+import pytest
 
 from lane.config import OLLAMA
 from lane.estimates import Span
@@ -425,3 +426,34 @@ async def test_what_reads_of_the_engine_goes_past_the_line() -> None:
         async with aiohttp.ClientSession() as session, session.get(f"{caller.url}/v1/models") as response:
             assert response.status in {200, 503}  # this target answers posts alone
         first.cancel()
+
+
+@on_loop
+async def test_a_gateway_is_told_the_wait_before_it_asks_and_nobody_else_nor_by_a_box_that_leaves() -> None:
+    async with Target(answers(every=0.1)) as engine:
+        async with (
+            serving(engine.url, exact=False) as caller,
+            caller.session.get(caller.url + lane_headers.WAIT_PATH) as told,
+        ):
+            assert (told.status, lane_headers.WAIT in told.headers) == (404, False)
+        async with serving(engine.url, **GATEWAY) as caller:
+
+            async def told_now() -> tuple[int, float, float]:
+                async with caller.session.get(caller.url + lane_headers.WAIT_PATH) as told:
+                    wait, answer = (told.headers.get(name, "-1") for name in (lane_headers.WAIT, lane_headers.ANSWER))
+                    return told.status, float(wait), float(answer)
+
+            status, wait, answer = await told_now()
+            assert (status, wait) == (204, 0)
+            assert answer > 0
+            first = await first_served(caller, max_tokens=1000)
+            one = (await told_now())[1]
+            second = asyncio.create_task(caller.chat(max_tokens=1000))
+            await caller.until(lambda: caller.lane.line.waiting)
+            both = (await told_now())[1]
+            assert 0 < one < both
+            assert both - one == pytest.approx(answer, rel=0.2)
+            caller.lane.leave(60)
+            assert (await told_now())[0] == 503
+            await asyncio.gather(first, second)
+            assert caller.lane.line.counts["arrived"] == 2  # telling is no request
