@@ -10,7 +10,7 @@ import boto3
 import uvloop
 
 from fleet.core import names
-from gateway import targets
+from gateway import boxes, targets
 from gateway.authorize import authorize
 from gateway.config import load
 from gateway.memory import MemoryStore
@@ -27,7 +27,8 @@ async def main() -> None:
     store = DynamoStore(config.table) if config.table else MemoryStore()
     voice = Voice(functools.partial(_object, config.modelfile) if config.modelfile else None)
     cloud = targets.Cloud(config, voice, authorize(config.gateway.fallback))
-    gateway = Gateway(config, store=store, gpu=targets.Gpu(config), cloud=cloud, pepper=await pepper(store))
+    gpu = targets.Gpu(config, boxes.healthy(config.target_group) if config.target_group else None)
+    gateway = Gateway(config, store=store, gpu=gpu, cloud=cloud, pepper=await pepper(store))
     following = asyncio.create_task(voice.follow())
     await gateway.run()
     following.cancel()

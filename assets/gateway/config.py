@@ -15,6 +15,8 @@ class Config:
 
     fleet: str
     gpu_url: str  # of the fleet's own balancer, or of a box: "http://host:port"
+    target_group: str = ""  # of that balancer, where the gateway chooses among its boxes; empty: the balancer does
+    box_url: str = ""  # of one of them, {} for its instance id
     models: dict[str, str]  # what a caller may name -> the engine's name
     gateway: Gateway
     model_revision: str = ""

@@ -113,7 +113,9 @@ class Serving:
         self._asked_at = self._clock()
         if tier is Tier.GPU:
             continued = {lane_headers.CONTINUED: lane_headers.YES} if self._continuable else {}
-            asked = self._gpu.asked(self._ask, {**self._record.headers(seconds), **continued}, by, fresh=fresh)
+            headers = {**self._record.headers(seconds), **continued}
+            tried = {failure.box for failure in self._failures}
+            asked = self._gpu.asked(self._ask, headers, by, fresh=fresh, tried=tried)
         else:
             asked = self._cloud.asked(self._ask, by)
         try:

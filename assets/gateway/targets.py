@@ -1,13 +1,14 @@
-"""The two targets: the fleet's own balancer and the cloud model. Each turns one Ask into an answer or a Failure."""
+"""The two targets: the fleet's GPUs and the cloud model. Each turns one Ask into an answer or a Failure."""
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
 from gateway.admission import Ask
 from gateway.authorize import Authorize
+from gateway.boxes import Boxes
 from gateway.breaker import Breaker
 from gateway.config import Config
 from gateway.fallback import SERVER_ERROR, Failure, Kind, Tier
@@ -38,7 +39,7 @@ def failure_of(error: upstream.UpstreamError, tier: Tier, at: float) -> Failure:
                 at,
                 status=error.status,
                 retry_after_seconds=error.retry_after_seconds,
-                box=error.headers.get(lane_headers.BOX, ""),
+                box=error.headers.get(lane_headers.BOX, error.box),
                 message=str(error.error.get("message") or error),
                 code=str(error.error.get("code") or ""),
             )
@@ -50,7 +51,7 @@ def failure_of(error: upstream.UpstreamError, tier: Tier, at: float) -> Failure:
             kind = Kind.SILENT
         case _:
             kind = Kind.BROKEN
-    return Failure(tier, kind, at, message=str(error))
+    return Failure(tier, kind, at, box=error.box, message=str(error))
 
 
 def body_for(ask: Ask, model: str) -> dict[str, Any]:
@@ -64,33 +65,55 @@ def encoded(body: dict[str, Any]) -> bytes:
     return json.dumps(body, separators=(",", ":")).encode()
 
 
-class Gpu:
-    """The fleet's balancer, behind a breaker that only connections move."""
+@contextmanager
+def _blaming(box: str) -> Iterator[None]:
+    try:
+        yield
+    except upstream.UpstreamError as error:
+        error.box = box
+        raise
 
-    def __init__(self, config: Config) -> None:
+
+class Gpu:
+    """The fleet's balancer, before it the boxes that `healthy` lists; behind a breaker that only connections move."""
+
+    def __init__(self, config: Config, healthy: Callable[[], list[str]] | None = None) -> None:
         self._url = config.gpu_url
         self._pooled, self._fresh = upstream.session(), upstream.session(fresh=True)
+        self._boxes = Boxes(healthy, config.box_url, self._pooled) if healthy else None
         self._probe: asyncio.Task[None] | None = None
         self.breaker = Breaker()
 
     @asynccontextmanager
     async def asked(
-        self, ask: Ask, headers: Mapping[str, str], by: float, *, fresh: bool
+        self, ask: Ask, headers: Mapping[str, str], by: float, *, fresh: bool, tried: Collection[str] = ()
     ) -> AsyncGenerator[upstream.Answer]:
-        """An answer that has begun, for as long as the block reads it; raises UpstreamError."""
+        """An answer that has begun, for as long as the block reads it; raises UpstreamError.
+
+        `tried`: boxes that it was asked of in vain. A box that takes no connection is left out, the balancer is last.
+        """
         session = self._fresh if fresh else self._pooled
         payload = encoded(body_for(ask, ask.engine_model))
-        try:
-            answer = await upstream.post(session, f"{self._url}/v1{ROUTE}", payload, headers, by)
-        except upstream.UpstreamError as error:
-            if not isinstance(error, upstream.RefusedError):
+        boxes = await self._boxes.order(tried) if self._boxes else []
+        for box, url in [*boxes, ("", self._url)]:
+            with _blaming(box):
+                if self._boxes and box:
+                    self._boxes.asked(box)
+                try:
+                    answer = await upstream.post(session, f"{url}/v1{ROUTE}", payload, headers, by)
+                except upstream.RefusedError:
+                    if box:
+                        continue
+                    raise
+                except upstream.UpstreamError:
+                    self.breaker = self.breaker.taken()
+                    raise
                 self.breaker = self.breaker.taken()
-            raise
-        self.breaker = self.breaker.taken()
-        try:
-            yield answer
-        finally:
-            answer.close()
+                try:
+                    yield answer
+                finally:
+                    answer.close()
+                return
 
     def all_refused(self) -> None:
         """Every fresh connection of a request was refused: no more are tried but by the probe."""

@@ -34,6 +34,8 @@ HTTP_OK = 200
 class UpstreamError(Exception):
     """A target gave no answer, or none any more."""
 
+    box = ""  # which one, where that is known
+
 
 class RefusedError(UpstreamError):
     """No connection."""

@@ -97,18 +97,20 @@ async def serving(
     voice: Voice | None = None,
     authorize: Callable[..., Awaitable[dict[str, str]]] | None = None,
     cloud_settings: dict[str, Any] | None = None,
+    healthy: Callable[[], list[str]] | None = None,
     **changes: Any,
 ) -> AsyncIterator[Caller]:
-    """A gateway before these two targets."""
+    """A gateway before these two targets; and before the boxes that `healthy` lists, whose ids are their ports."""
     fallback = settings.Fallback(url=f"{cloud}/v1" if cloud else "", model="cloud-model", **(cloud_settings or {}))
     given = {"tiers": MANY, "trusted_hops": 0, "limits": limits or settings.Limits(), **changes}
     own = settings.Gateway(fallback=fallback, budgets=budgets, **given)
-    config = Config(fleet="llm", gpu_url=gpu, models={MODEL: MODEL, "house": MODEL}, gateway=own)
+    models = {MODEL: MODEL, "house": MODEL}
+    config = Config(fleet="llm", gpu_url=gpu, models=models, gateway=own, box_url="http://127.0.0.1:{}")
 
     async def no_key(url: str, payload: bytes, again: bool) -> dict[str, str]:
         return {}
 
-    the_gpu = targets.Gpu(config)
+    the_gpu = targets.Gpu(config, healthy)
     the_cloud = targets.Cloud(config, voice or Voice(), authorize or no_key)
     gateway = Gateway(config, store=store or MemoryStore(), gpu=the_gpu, cloud=the_cloud, pepper=b"pepper")
     runner = web.AppRunner(gateway.app(), handler_cancellation=True, access_log=None)

@@ -17,7 +17,7 @@ from tests.gateway.targets import Target, answers
 from tests.source import imported, too_new_for_the_box
 
 ASSETS = Path(__file__).parents[2] / "assets"
-DECISIONS = ("admission", "breaker", "callers", "fallback", "ledger")
+DECISIONS = ("admission", "breaker", "callers", "choice", "fallback", "ledger")
 WORLD = {"aiohttp", "asyncio", "boto3", "botocore", "os", "socket", "subprocess", "threading", "time"}
 
 
