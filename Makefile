@@ -41,7 +41,7 @@ $(VENV)/.deploy-ready: requirements.txt $(VENV)/.drill-ready
 
 # What the gateway's image holds, for its platform and its Python (assets/gateway.Dockerfile): nothing here runs it.
 # Of botocore's descriptions of every service, those that it calls.
-CALLED := dynamodb s3 secretsmanager sts
+CALLED := dynamodb elbv2 s3 secretsmanager sts
 IMAGE := --python-platform aarch64-manylinux_2_28 --python-version 3.13
 $(VENV)/.gateway-ready: requirements-gateway.txt requirements-aws.txt requirements.lock Makefile | $(VENV)/.uv-ready
 	rm -rf $(VENV)/gateway-image

@@ -158,7 +158,11 @@ class GatewayStack(BaseStack):
                 operating_system_family=ecs.OperatingSystemFamily.LINUX,
             ),
             task_role=task_role(
-                self, self._gateway, table_arn=self.table_arn, modelfile_arn=bucket.arn_for_objects(modelfile)
+                self,
+                self._gateway,
+                table_arn=self.table_arn,
+                modelfile_arn=bucket.arn_for_objects(modelfile),
+                chooses_box=self._settings.chooses_box,
             ).without_policy_updates(),
             execution_role=execution_role(
                 self, repository_arn=image.repository.repository_arn, log_group_arn=log.log_group_arn
@@ -209,10 +213,16 @@ class GatewayStack(BaseStack):
 
     def _config(self, modelfile: str) -> dict[str, Any]:
         """What `python -m gateway` reads; see assets/gateway/config.py."""
-        model = self._settings.model
+        settings, model = self._settings, self._settings.model
+        domain = "ec2.internal" if settings.region == "us-east-1" else f"{settings.region}.compute.internal"
+        boxes = {  # aws-behaviours: box-by-name
+            "target_group": self._group.target_group.target_group_arn,
+            "box_url": f"http://{{}}.{domain}:{settings.port}",
+        }
         return {
             "fleet": self._settings.fleet_name,
             "gpu_url": self._group.url,
+            **(boxes if settings.chooses_box else {}),
             "models": dict.fromkeys((model.name, *self._gateway.aliases), model.name),
             "model_revision": model.gguf.sha256 or model.gguf.key,
             "modelfile": modelfile if self._gateway.fallback.url else "",

@@ -10,11 +10,14 @@ from stacks.base_stack import BaseStack
 ECS_TASKS = "ecs-tasks.amazonaws.com"
 
 
-def task_role(stack: BaseStack, gateway: Gateway, *, table_arn: str, modelfile_arn: str) -> iam.Role:
+def task_role(stack: BaseStack, gateway: Gateway, *, table_arn: str, modelfile_arn: str, chooses_box: bool) -> iam.Role:
     """One grant for each call of assets/gateway; a transaction is granted as what it puts and updates."""
     statements = [
         stack.allow("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:UpdateItem", "dynamodb:DeleteItem", on=table_arn)
     ]
+    if chooses_box:
+        because = "DescribeTargetHealth knows no resource"
+        statements.append(stack.allow("elasticloadbalancing:DescribeTargetHealth", on="*", because=because))
     if gateway.fallback.url:
         statements.append(stack.allow("s3:GetObject", on=modelfile_arn, when=stack.own_buckets))
         statements.append(_proof(stack, gateway.fallback))

@@ -5,6 +5,7 @@ The lever is read from its parameter on every deploy, so that no deploy undoes a
 
 import tempfile
 from pathlib import Path
+from typing import cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_autoscaling as autoscaling
@@ -138,6 +139,8 @@ class GroupStack(BaseStack):
         balancer.add_listener(
             "Listener", port=s.port, protocol=elbv2.Protocol.TCP, default_target_groups=[target_group]
         )
+        if s.gateway:  # with one box as well: an export that is read cannot go (aws-behaviours: export-in-use)
+            self.export_value(target_group.target_group_arn)
         self.url = f"http://{balancer.load_balancer_dns_name}:{s.port}"
         cdk.CfnOutput(self, names.OUTPUT_ENDPOINT, value=self.url, description="Where callers find the model")
         return balancer, target_group
@@ -178,7 +181,7 @@ class GroupStack(BaseStack):
             volume_type=ec2.EbsDeviceVolumeType.GP3,
             delete_on_termination=True,
         )
-        return ec2.LaunchTemplate(
+        template = ec2.LaunchTemplate(
             self,
             "Template",
             machine_image=image,
@@ -194,6 +197,11 @@ class GroupStack(BaseStack):
             http_put_response_hop_limit=1,
             instance_initiated_shutdown_behavior=ec2.InstanceInitiatedShutdownBehavior.TERMINATE,
         )
+        if s.chooses_box:
+            cast(ec2.CfnLaunchTemplate, template.node.default_child).add_property_override(
+                "LaunchTemplateData.PrivateDnsNameOptions.EnableResourceNameDnsARecord", True
+            )  # aws-behaviours: box-by-name
+        return template
 
     def _group(self) -> autoscaling.CfnAutoScalingGroup:
         s = self._settings

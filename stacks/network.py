@@ -2,7 +2,8 @@
 
 The box reaches AWS's APIs from its public subnet; its files come through the gateway endpoint, never over the
 internet. Callers are admitted on the balancer's group, and the box admits the serving port from that group alone.
-With a gateway, callers are admitted on its balancer's group, and the fleet's own balancer admits the gateway's tasks.
+With a gateway, callers are admitted on its balancer's group, and the fleet's own balancer admits the gateway's tasks;
+so do the boxes, where there are several.
 """
 
 import aws_cdk as cdk
@@ -41,6 +42,9 @@ class FleetNetwork:
             self.admit(self.balancer_group, settings, serving)
         self.balancer_group.add_egress_rule(self.box_group, serving, "Requests and health checks to the boxes")
         self.box_group.add_ingress_rule(self.balancer_group, serving, "Requests and health checks")
+        if self.gateway and settings.chooses_box:
+            self.gateway.tasks.add_egress_rule(self.box_group, serving, "The box that the gateway chooses")
+            self.box_group.add_ingress_rule(self.gateway.tasks, serving, "The gateway, which chooses among boxes")
         self.box_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS APIs, and S3 by the endpoint")
 
     def admit(self, group: ec2.SecurityGroup, settings: Settings, port: ec2.Port) -> None:

@@ -49,6 +49,7 @@ GATEWAY_SETTINGS: dict[str, Any] = {
         },
     }
 }
+SEVERAL_BOXES: dict[str, Any] = {**GATEWAY_SETTINGS, "capacity": {"min": 2, "max": 4}}
 PUBLIC_GATEWAY: dict[str, Any] = {
     "network": {"callers": ["0.0.0.0/0"]},
     "gateway": {
@@ -142,3 +143,9 @@ def other_assembly(once_per_run: Callable[..., Path]) -> Path:
 def gateway_assembly(once_per_run: Callable[..., Path]) -> Path:
     """The cloud assembly of the tests' own cdk.json with a gateway."""
     return once_per_run("gateway", GATEWAY_SETTINGS, synth.in_process)
+
+
+@pytest.fixture(scope="session")
+def several_assembly(once_per_run: Callable[..., Path]) -> Path:
+    """The same with two boxes, among which the gateway chooses."""
+    return once_per_run("several", SEVERAL_BOXES, synth.in_process)

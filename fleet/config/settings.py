@@ -231,6 +231,11 @@ class Settings(Section):
     gateway: Gateway | None = None  # None: callers ask the fleet's own balancer
 
     @property
+    def chooses_box(self) -> bool:
+        """Whether a gateway chooses among boxes: where one should serve, the balancer leads to it."""
+        return self.gateway is not None and self.capacity.most > 1
+
+    @property
     def scan_seconds(self) -> int:
         """The policy's: the bridge policy reads the market more often."""
         return self.bridge.scan_seconds if self.policy == "bridge" else self.watchdog.scan_seconds

@@ -18,7 +18,7 @@ import aiohttp
 
 from fleet.core import names
 from fleet.core.ports import free_port
-from fleet.localaws.task_standins import ApplicationBalancer, NetworkBalancer, cloud_model
+from fleet.localaws.task_standins import ApplicationBalancer, BoxNames, NetworkBalancer, cloud_model
 
 ROOT = Path(__file__).parents[2]
 HEALTHY_SECONDS = 60
@@ -46,13 +46,14 @@ class Service:
         self._log_dir = log_dir
         self._tasks: list[TaskProcess] = []
         self._started = 0
-        self._balancer, self._gpus = ApplicationBalancer(), NetworkBalancer()
+        self._balancer, self._gpus, self._boxes = ApplicationBalancer(), NetworkBalancer(), BoxNames()
         self._cloud = ""
         self._watching: set[asyncio.Task[None]] = set()
 
     async def begin(self, cloud: str = "") -> None:
         """Stand-ins listen before the first task starts. `cloud`: the address of another one than that of here."""
         await self._balancer.listen()
+        await self._boxes.listen()
         self._cloud = cloud or await cloud_model()
 
     async def deploy(self, count: int, environment: dict[str, str]) -> dict[str, Any]:
@@ -77,6 +78,11 @@ class Service:
         await self._gpus.lead_to(address)
         return {"ok": True}
 
+    async def box(self, instance_id: str, address: str) -> dict[str, Any]:
+        """Where a box answers by its name."""
+        self._boxes.addresses[instance_id] = f"http://{address}"
+        return {"ok": True}
+
     async def kill(self) -> dict[str, Any]:
         """A task dies; the service keeps its count."""
         task = self._tasks.pop(0)
@@ -93,6 +99,7 @@ class Service:
         """All of them, now."""
         await self._gpus.lead_to(None)
         await self._balancer.close()
+        await self._boxes.close()
         for task in self._tasks:
             with contextlib.suppress(ProcessLookupError):
                 task.process.send_signal(signal.SIGTERM)
@@ -101,6 +108,8 @@ class Service:
         port, metrics_port = free_port(), free_port()
         config = json.loads(environment[names.ENV_GATEWAY])
         config |= {"port": port, "metrics_port": metrics_port, "gpu_url": self._gpus.url}
+        if config.get("box_url"):
+            config["box_url"] = f"{self._boxes.url}/{{}}"
         if config["gateway"]["fallback"]["url"]:
             config["gateway"]["fallback"]["url"] = self._cloud
         self._started += 1

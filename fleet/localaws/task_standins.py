@@ -1,7 +1,8 @@
-"""Stand-ins around a service's tasks: its application balancer, the fleet's network balancer, a cloud model.
+"""Stand-ins around a service's tasks: its application balancer, the fleet's network balancer, boxes by name, a cloud.
 
 None of them is the real thing: the first forwards to the task with the fewest requests and appends the caller's
-address, the second passes bytes on or refuses, the third says what it is.
+address, the second passes bytes on or refuses, the third takes a path's first part for a host's name (no resolver here
+knows it), the last says what it is.
 """
 
 import asyncio
@@ -51,10 +52,13 @@ class ApplicationBalancer:
         """Requests that a target has not ended."""
         return self._in_flight[target]
 
+    def _chosen(self, request: web.Request) -> tuple[str, str]:
+        return min(self._targets, key=lambda url: self._in_flight[url], default=""), request.path_qs
+
     async def _forward(self, request: web.Request) -> web.StreamResponse:
-        if not self._targets:
+        target, path = self._chosen(request)
+        if not target:
             return web.Response(status=503, text="<h1>503 Service Temporarily Unavailable</h1>")
-        target = min(self._targets, key=lambda url: self._in_flight[url])
         headers = [(name, value) for name, value in request.headers.items() if name.lower() not in HOP_BY_HOP]
         seen = ", ".join([*request.headers.getall("X-Forwarded-For", []), request.remote or ""])
         headers = [*((n, v) for n, v in headers if n.lower() != "x-forwarded-for"), ("X-Forwarded-For", seen)]
@@ -62,7 +66,7 @@ class ApplicationBalancer:
         try:
             async with self._session.request(
                 request.method,
-                target + request.path_qs,
+                target + path,
                 headers=headers,
                 data=request.content if request.can_read_body else None,
                 allow_redirects=False,
@@ -72,6 +76,18 @@ class ApplicationBalancer:
             return web.Response(status=502, text="<h1>502 Bad Gateway</h1>")
         finally:
             self._in_flight[target] -= 1
+
+
+class BoxNames(ApplicationBalancer):
+    """One listener for every box: http://listener/ID/path is http://ID.domain:port/path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.addresses: dict[str, str] = {}  # by instance id: "http://host:port"
+
+    def _chosen(self, request: web.Request) -> tuple[str, str]:
+        _, box, path = request.path_qs.split("/", 2)
+        return self.addresses.get(box, ""), f"/{path}"
 
 
 async def _pass_on(request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:

@@ -207,6 +207,12 @@ def gpu(service: str, address: str | None) -> dict[str, Any]:
 
 
 @control.verb
+def box(service: str, instance_id: str, address: str) -> dict[str, Any]:
+    """Where a box answers by its own name ("host:port"); none does at first."""
+    return _hosts[service].command("box", instance_id=instance_id, address=address)
+
+
+@control.verb
 def kill_task(service: str) -> dict[str, Any]:
     """The first task dies without a word; another takes its place."""
     return _hosts[service].command("kill")

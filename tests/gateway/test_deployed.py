@@ -3,7 +3,8 @@
 import asyncio
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,14 @@ from fleet.localaws import EmbeddedError
 from fleet.localaws import assembly as cloud_assembly
 from fleet.localaws.deployed import Deployed
 from fleet.ops import deploy, deployed_stacks, fleet_view, review, status
+from gateway.boxes import TARGETS_SECONDS, WAITS_SECONDS
 from gateway.callers import Key, key_hash
 from gateway.store import DynamoStore
 from tests import permissions
-from tests.conftest import GATEWAY_SETTINGS
+from tests.conftest import SEVERAL_BOXES
 from tests.gateway.running import HELLO, on_loop
 from tests.gateway.targets import Target, answers
+from tests.lane.processes import Parts
 from tests.permissions import LOG_DELIVERY, Role
 from tests.synth import CDK_JSON
 
@@ -40,18 +43,18 @@ UNCALLED = {
 
 @pytest.fixture(scope="module")
 def standing(
-    deployed: Deployed, gateway_assembly: Path, tmp_path_factory: pytest.TempPathFactory
+    deployed: Deployed, several_assembly: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployed]:
-    """The standing fleet, given the section."""
+    """The standing fleet, given the section and a second box."""
     raw = json.loads(CDK_JSON.read_text())["context"]["fleet"]
-    settings = validation.check({**raw, **GATEWAY_SETTINGS})
+    settings = validation.check({**raw, **SEVERAL_BOXES})
     with deployed.aws.fork(tmp_path_factory.mktemp("gateway")) as aws:
         fleet = dataclasses.replace(deployed, aws=aws, settings=settings)
         aws.client("secretsmanager").create_secret(Name=SECRET, SecretString="the cloud's key")
         bucket, key = fleet.output("store", names.OUTPUT_BUCKET), settings.model.modelfile.key
         aws.client("s3").put_object(Bucket=bucket, Key=key, Body=b"FROM ./model.gguf\nPARAMETER temperature 0.7\n")
-        for stack in cloud_assembly.stacks(gateway_assembly):
-            cloud_assembly.deploy(aws, gateway_assembly, stack)
+        for stack in cloud_assembly.stacks(several_assembly):
+            cloud_assembly.deploy(aws, several_assembly, stack)
         table = DynamoStore(names.gateway_table("llm"), aws.client("dynamodb"))
         asyncio.run(table.put_key(key_hash(KEY), Key("k1", "pro", "interactive")))
         yield fleet
@@ -118,6 +121,64 @@ def test_its_table_expires_and_can_be_restored_to_a_point_in_time(standing: Depl
     recovery = table.describe_continuous_backups(TableName=name)["ContinuousBackupsDescription"]
     assert recovery["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"] == "ENABLED"
     assert table.describe_table(TableName=name)["Table"]["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
+
+
+@asynccontextmanager
+async def box(fleet: Deployed, id: str, engine: Target, folder: Path) -> AsyncIterator[Parts]:
+    """A box of the fleet: its lane, a process, before this engine."""
+    parts = Parts(folder, engine.url, "")
+    folder.mkdir()
+    await parts.lane(id, fleet.settings.model.name)
+    address = parts.url_of_lane.removeprefix("http://")
+    fleet.aws.control("box", service=names.gateway_service("llm"), instance_id=id, address=address)
+    try:
+        yield parts
+    finally:
+        await parts.end("lane")
+
+
+@on_loop
+async def test_shorter_line_gets_the_request_then_the_box_that_is_left_and_the_balancer_while_aws_says_nothing(
+    standing: Deployed, tmp_path: Path
+) -> None:
+    aws, health = standing.aws, {"service": "elasticloadbalancing", "action": "DescribeTargetHealth"}
+    one, other = (each["InstanceId"] for each in standing.boxes())
+    async with Target(answers(every=60)) as busy, Target() as idle, Target() as balancer:
+
+        async def answered_by() -> Target:
+            """A lane's own proofs ask something else."""
+            engines = (busy, idle, balancer)
+            before = {engine: sum(each.body.get("messages") == HELLO for each in engine.asked) for engine in engines}
+            assert (await asked(standing))[:2] == (200, "gpu")
+            (found,) = [e for e in engines if sum(x.body.get("messages") == HELLO for x in e.asked) > before[e]]
+            return found
+
+        async def chosen() -> Target:
+            """The balancer answers where a machine is too busy to tell in time."""
+            while (found := await answered_by()) is balancer:
+                await asyncio.sleep(WAITS_SECONDS)
+            return found
+
+        aws.control("gpu", service=names.gateway_service("llm"), address=balancer.url.removeprefix("http://"))
+        async with (
+            box(standing, one, busy, tmp_path / "one") as first,
+            box(standing, other, idle, tmp_path / "other") as second,
+        ):
+            async with aiohttp.ClientSession() as session:
+                body = {"model": standing.settings.model.name, "messages": HELLO, "max_tokens": 1000}
+                served = asyncio.create_task(session.post(f"{first.url_of_lane}/v1/chat/completions", json=body))
+                for _ in range(2):
+                    await asyncio.sleep(WAITS_SECONDS)
+                    assert await chosen() is idle
+                served.cancel()
+            busy.script = [answers()]
+            await second.end("lane")
+            await asyncio.sleep(WAITS_SECONDS)
+            assert await chosen() is busy
+            aws.control("fault", **health, code="Throttling", times=-1)
+            await asyncio.sleep(TARGETS_SECONDS)
+            assert await answered_by() is balancer
+            aws.control("clear_faults")
 
 
 @on_loop

@@ -106,6 +106,34 @@ def test_callers_are_admitted_to_the_gateways_balancer_and_the_gateway_alone_to_
     assert without(web, "Description") == {**tcp, "CidrIp": "0.0.0.0/0", "FromPort": 443, "ToPort": 443}
 
 
+def test_among_several_boxes_the_gateway_may_choose_and_with_one_nothing_of_it_is_there(
+    gateway_assembly: Path, several_assembly: Path
+) -> None:
+    def named(assembly: Path) -> dict[str, Any]:
+        return {name: each for stack in templates.read(assembly).values() for name, each in stack["Resources"].items()}
+
+    one, two = named(gateway_assembly), named(several_assembly)
+    port, box, tasks = 11434, "<BoxGroup.GroupId>", "<GatewayGroup.GroupId>"
+    rules = [without(two[name]["Properties"], "Description") for name in sorted(two.keys() - one.keys())]
+    tcp = {"IpProtocol": "tcp", "FromPort": port, "ToPort": port}
+    assert rules == [
+        {**tcp, "GroupId": box, "SourceSecurityGroupId": tasks},
+        {**tcp, "GroupId": tasks, "DestinationSecurityGroupId": box},
+    ]
+    by_size = {"Group", "NoHealthyTarget", "nothingserves", "Watchdog"}
+    assert {name for name in one if one[name] != two[name]} - by_size == {"Task", "TaskRole", "Template"}
+    before, after = (each["Template"]["Properties"]["LaunchTemplateData"] for each in (one, two))
+    assert after == {**before, "PrivateDnsNameOptions": {"EnableResourceNameDnsARecord": True}}
+    before, after = (
+        json.loads(each["Task"]["Properties"]["ContainerDefinitions"][0]["Environment"][0]["Value"])
+        for each in (one, two)
+    )
+    told = {"target_group": "<TargetGroup>", "box_url": "http://{}.us-east-2.compute.internal:11434"}
+    assert after == {**before, **told}
+    added = set(templates.grants(two["TaskRole"])) - set(templates.grants(one["TaskRole"]))
+    assert added == {("elasticloadbalancing:DescribeTargetHealth", "*", "{}")}
+
+
 def test_dynamodb_is_reached_by_a_gateway_endpoint_from_every_subnet(read: Templates) -> None:
     endpoints = {
         each["Properties"]["ServiceName"]: each["Properties"]
@@ -180,7 +208,7 @@ def test_gateway_imports_with_nothing_but_what_its_image_holds(tmp_path: Path) -
         link.symlink_to(ROOT / path)
     program = (
         "import gateway.__main__, botocore.session as s; x = s.get_session();"
-        "[x.create_client(name, region_name='us-east-2') for name in ('dynamodb', 's3', 'secretsmanager')]"
+        "[x.create_client(name, region_name='us-east-2') for name in ('dynamodb', 'elbv2', 's3', 'secretsmanager')]"
     )
     run = subprocess.run(
         [sys.executable, "-S", "-c", program],

@@ -16,7 +16,7 @@ from app import build
 from fleet.config import validation
 from stacks.base_stack import BaseStack
 from stacks.network import FleetNetwork
-from tests.conftest import GATEWAY_SETTINGS, OTHER_SETTINGS, PUBLIC_GATEWAY
+from tests.conftest import OTHER_SETTINGS, PUBLIC_GATEWAY, SEVERAL_BOXES
 from tests.synth import CDK_JSON, ROOT
 
 pytestmark = pytest.mark.slow
@@ -28,9 +28,9 @@ CFN_LINT_ACCEPTED = {
 }
 
 
-def test_cfn_lint_finds_nothing_unexplained(assembly: Path, other_assembly: Path, gateway_assembly: Path) -> None:
+def test_cfn_lint_finds_nothing_unexplained(assembly: Path, other_assembly: Path, several_assembly: Path) -> None:
     templates = [str(path) for out in (assembly, other_assembly) for path in sorted(out.glob("*.template.json"))]
-    templates += [str(gateway_assembly / f"llm-{stack}.template.json") for stack in ("group", "gateway")]
+    templates += [str(several_assembly / f"llm-{stack}.template.json") for stack in ("group", "gateway")]
     assert len(templates) == 8
     run = subprocess.run(["cfn-lint", "--format", "json", *templates], capture_output=True, text=True, check=False)
     findings = json.loads(run.stdout)
@@ -56,8 +56,8 @@ def test_cdk_validation_finds_nothing_unexplained(other_assembly: Path) -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, OTHER_SETTINGS, GATEWAY_SETTINGS, PUBLIC_GATEWAY],
-    ids=["default", "other", "gateway", "public gateway"],
+    [{}, OTHER_SETTINGS, SEVERAL_BOXES, PUBLIC_GATEWAY],
+    ids=["default", "other", "gateway and several boxes", "public gateway"],
 )
 def test_cdk_nag_finds_nothing_unexplained(changes: dict[str, Any], tmp_path: Path) -> None:
     context = json.loads(CDK_JSON.read_text())["context"]

@@ -82,11 +82,11 @@ class Parts:
         config["gateway"] |= {"fallback": fallback if self.cloud_url else {}, "trusted_hops": 0}
         await self._start("gateway", {names.ENV_GATEWAY: json.dumps(config), "PYTHONPATH": f"{ROOT}:{ASSETS}"})
 
-    async def lane(self) -> None:
+    async def lane(self, box: str = "i-0chaos", model: str = MODEL) -> None:
         """As a box's, behind a gateway."""
-        config = {"engine": LLAMA_CPP, "engine_url": self.engine_url, "model": MODEL, "context_length": 8192}
+        config = {"engine": LLAMA_CPP, "engine_url": self.engine_url, "model": model, "context_length": 8192}
         config |= {"port": self.ports["lane"], "admin_port": self.ports["admin"], "host": "127.0.0.1"}
-        config |= {"box": "i-0chaos", "gateway": True}
+        config |= {"box": box, "gateway": True}
         await self._start("lane", {ENVIRONMENT: json.dumps(config), "PYTHONPATH": f"{ASSETS / 'bootstrap'}:{ASSETS}"})
 
     async def _start(self, module: str, environment: dict[str, str]) -> None:
