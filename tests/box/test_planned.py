@@ -229,7 +229,7 @@ def test_hook_waits_a_moment_for_what_the_leaving_box_tells(parts: Parts, monkey
 
 
 def test_hook_does_not_wait_for_a_cloudwatch_that_hangs(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "TELLING_SECONDS", 0.5)
+    monkeypatch.setattr(agent, "REPORT_SECONDS", 0.5)
     paths.mark(paths.WHY, "the instance store is empty")
     parts.planned()
     parts.polled_until(lambda: parts.called("complete-lifecycle-action"))

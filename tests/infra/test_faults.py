@@ -75,7 +75,7 @@ def test_targets_are_this_fleets_spot_boxes_and_its_group_and_nothing_else(out: 
         assert each["Actions"]["notice"]["Parameters"] == {"durationBeforeInterruption": "PT2M"}
 
 
-@pytest.mark.parametrize(("policy", "minutes"), [("alarm", 23), ("bridge", 4)])
+@pytest.mark.parametrize(("policy", "minutes"), [("alarm", 23), ("bridge", 3)])
 def test_the_market_is_dry_in_every_zone_for_the_notice_and_the_policys_bound(
     policy: str, minutes: int, tmp_path: Path
 ) -> None:
