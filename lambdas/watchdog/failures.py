@@ -1,8 +1,7 @@
 """The table of launch failures, by code: what each means for the policy, what its mail says and what mends it.
 
 Read off AWS's own words: a group's status message, or an instance's state reason. What has a headline is mailed under
-it (no capacity has a mail of its own, or none), and has its row in docs/runbook/mail-launch-refused.md. Sources of the
-words, each held against its page:
+it, and has its row in docs/runbook/mail-launch-refused.md. Sources of the words, each held against its page:
   [A] EC2 Auto Scaling User Guide, "Troubleshoot: EC2 instance launch failures" and "Troubleshoot: AMI issues"; a group
       with a mixed policy puts EC2's code before these sentences, one without says the sentence alone
   [E] Amazon EC2 API Reference, "Error codes for the Amazon EC2 API"
@@ -50,8 +49,6 @@ CAPACITY = Failure(
         "not supported in your requested", "configuration is currently not supported",  # [A]
         "capacity-not-available",  # [S]
     ),
-    headline="no capacity",
-    remedy="Add a pool or a zone.",
     refuses=True,
 )  # fmt: skip
 QUOTA = Failure(
