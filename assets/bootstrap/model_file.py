@@ -17,7 +17,6 @@ import hashlib
 import json
 import os
 import secrets
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -192,4 +191,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    # No goodbye: connections may still be amid TLS, and libcrypto, which clears its tables as a program exits, has
+    # crashed under them. systemd would start a server that ended so again, to fetch the whole model once more.
+    os._exit(main())

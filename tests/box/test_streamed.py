@@ -274,6 +274,27 @@ def test_real_engine_answers_from_the_served_file_what_it_answers_from_the_disk(
     assert len(said[0].strip()) > 10
 
 
+ENDS = """
+import atexit, os, runpy, sys
+from pathlib import Path
+from tests.box.conftest import a_box
+import config, fuse, paths
+atexit.register(os.write, 1, b"cleared")
+folder, config.load, fuse.DEVICE = Path(sys.argv[1]), a_box, "/nonexistent"
+paths.MODELS, paths.STREAMED, paths.RUN, paths.LOG = folder, folder / "streamed", folder, folder / "log"
+paths.STREAM, paths.TOLD_STREAM, paths.LOADED = folder / "stream.json", folder / "stream", folder / "loaded"
+paths.STREAM.write_text('{"key": "k", "name": "n", "size": 9, "etag": "", "sha256": ""}')
+runpy.run_path(sys.argv[2], run_name="__main__")
+"""
+
+
+def test_server_ends_without_clearing_what_its_connections_may_be_using(tmp_path: Path) -> None:
+    """libcrypto's own goodbye has crashed under 24 connections: a server that ended so would be started again."""
+    ended = subprocess.run([sys.executable, "-c", ENDS, tmp_path, model_file.__file__], capture_output=True, check=True)
+    assert b"STREAM none" in ended.stdout
+    assert b"cleared" not in ended.stdout
+
+
 @pytest.mark.root
 @needs_fuse
 def test_damaged_file_is_an_error_to_whoever_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -85,3 +85,5 @@ if __name__ == "__main__":
     seconds = time.monotonic() - started
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     sys.stdout.write(json.dumps({"seconds": seconds, "cpu": sum(each.ru_utime + each.ru_stime for each in used)}))
+    sys.stdout.flush()
+    os._exit(0)  # as model_file does: connections may still be amid TLS
