@@ -190,16 +190,18 @@ class Lane:
 
     async def _over(self, turn: Turn) -> None:
         """Its caller has all, or has left: what the engine still does for it is let go."""
-        if turn.task and not turn.task.done():
-            turn.task.cancel()
-            await asyncio.wait([turn.task])
-        entry = turn.entry
-        if not turn.answered or entry.delivered < entry.decoded:
-            self.metrics.wasted += max(0, entry.decoded - entry.delivered)
-        if turn.ended and entry.first_token is not None:
-            self.metrics.aborted += 1
-        del self._turns[entry.id]
-        self._log(entry, self._clock())
+        try:
+            if turn.task and not turn.task.done():
+                turn.task.cancel()
+                await asyncio.wait([turn.task])
+        finally:  # a write that failed has led here, and now the server has seen the caller leave, too
+            entry = turn.entry
+            if not turn.answered or entry.delivered < entry.decoded:
+                self.metrics.wasted += max(0, entry.decoded - entry.delivered)
+            if turn.ended and entry.first_token is not None:
+                self.metrics.aborted += 1
+            del self._turns[entry.id]
+            self._log(entry, self._clock())
 
     def _log(self, entry: Entry, now: float) -> None:
         """One line for each time that a request came: what a caller, a gateway's ledger and the lane must agree on."""

@@ -420,6 +420,24 @@ async def test_a_caller_who_hangs_up_before_his_request_is_looked_at_leaves_noth
 
 
 @on_loop
+async def test_a_caller_whose_leaving_is_seen_twice_at_once_leaves_nothing_behind() -> None:
+    """By the write that fails, and by the server, which then cancels what the write had begun to clear up."""
+
+    async def fails_and_is_cancelled(*_: Any) -> None:
+        task = asyncio.current_task()
+        assert task
+        asyncio.get_running_loop().call_soon(task.cancel)
+        raise ConnectionResetError("the caller has left")
+
+    async with Target(answers(every=5)) as engine, serving(engine.url, exact=False) as caller:
+        caller.lane._delivery._write = fails_and_is_cancelled  # type: ignore[method-assign]
+        with pytest.raises(aiohttp.ClientError):
+            await caller.chat(stream=True)
+        await asyncio.wait_for(caller.until(lambda: caller.lane.streams == 0), 10)
+        assert caller.lane.line.counts["caller_left"] == 1
+
+
+@on_loop
 async def test_what_reads_of_the_engine_goes_past_the_line() -> None:
     async with Target(answers(every=0.5)) as engine, serving(engine.url, exact=False) as caller:
         first = await first_served(caller)
