@@ -68,7 +68,7 @@ class Box:
     # 533 s without a byte.
     gpu_unknown_seconds: float = 900.0
     # Parts in which the model arrives: S3 lets every range wait for its first byte.
-    stream_part_bytes: int = 16 << 20
+    stream_part_bytes: int = 8 << 20  # the last ones arrive together, and the engine still has to read them then
     # Without a byte from the store, before the engine is told that its file cannot be read; half of a download's
     # minute, since the download is what follows.
     stream_stall_seconds: float = 30.0

@@ -15,10 +15,10 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
-from download import CONNECTIONS, PART_BYTES, DamagedError, Item, Range
+from download import CONNECTIONS, DamagedError, Item, Range
 from s3 import Bucket, StoreError
 
-KEPT_PARTS = 2  # the header: read twice before the weights are
+KEPT_PARTS = 4  # the header: read twice before the weights are
 HEDGE_SECONDS, HEDGE_TIMES = (
     2.0,
     3.0,
@@ -36,7 +36,7 @@ class Window:
         item: Item,
         room: Callable[[], int],
         *,
-        part_bytes: int = PART_BYTES,
+        part_bytes: int,
         stall_seconds: float = 60.0,
     ) -> None:
         self.item, self.count = item, max(1, -(-item.size // part_bytes))

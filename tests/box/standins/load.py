@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "assets" / "bootstrap"))
 
+import config
 import download
 import fuse
 import paths
@@ -42,7 +43,7 @@ def reader(path: Path, rate: str) -> None:
 
 def streamed(bucket: s3.Bucket, item: download.Item, folder: Path, rate: str) -> None:
     """The model is read while it arrives, with the least of memory."""
-    made = window.Window(bucket, item, lambda: 0)
+    made = window.Window(bucket, item, lambda: 0, part_bytes=config.Box.stream_part_bytes)
     mount = fuse.Mount(folder, item.path.name, item.size, made.read)
     try:
         reader(item.path, rate)
