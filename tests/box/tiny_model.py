@@ -1,4 +1,4 @@
-"""A real GGUF of half a megabyte: two layers of random weights, biased towards printable tokens."""
+"""A real GGUF of half a megabyte: two layers of random weights, biased towards printable tokens; or a slower one."""
 
 from pathlib import Path
 
@@ -10,8 +10,12 @@ CONTEXT = 256
 PRINTABLE = [bytes([code]) for code in range(33, 127)]
 
 
-def write(path: Path, seed: int = 0, *, lively: bool = False, context: int = CONTEXT) -> None:
-    """Write the model; another seed makes another model, a lively one says another thing every time."""
+def write(path: Path, seed: int = 0, *, lively: bool = False, context: int = CONTEXT, times: int = 1) -> None:
+    """Write the model; another seed makes another model, a lively one says another thing every time.
+
+    `times`: as many layers and as wide a feed-forward network, so that a token takes its time.
+    """
+    layers, feed_forward = LAYERS * times, FEED_FORWARD * times
     spread = 0.5 if lively else 0.05
     random = np.random.default_rng(seed)
 
@@ -32,8 +36,8 @@ def write(path: Path, seed: int = 0, *, lively: bool = False, context: int = CON
     writer.add_name("tiny-random")
     writer.add_context_length(context)
     writer.add_embedding_length(WIDTH)
-    writer.add_block_count(LAYERS)
-    writer.add_feed_forward_length(FEED_FORWARD)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(feed_forward)
     writer.add_head_count(HEADS)
     writer.add_head_count_kv(HEADS)
     writer.add_layer_norm_rms_eps(1e-5)
@@ -55,14 +59,14 @@ def write(path: Path, seed: int = 0, *, lively: bool = False, context: int = CON
     writer.add_tensor("token_embd.weight", embedding)
     writer.add_tensor("output_norm.weight", np.ones(WIDTH, np.float32))
     writer.add_tensor("output.weight", output)
-    for layer in range(LAYERS):
+    for layer in range(layers):
         for norm in ("attn_norm", "ffn_norm"):
             writer.add_tensor(f"blk.{layer}.{norm}.weight", np.ones(WIDTH, np.float32))
         for name in ("attn_q", "attn_k", "attn_v", "attn_output"):
             writer.add_tensor(f"blk.{layer}.{name}.weight", weights(WIDTH, WIDTH))
-        writer.add_tensor(f"blk.{layer}.ffn_gate.weight", weights(FEED_FORWARD, WIDTH))
-        writer.add_tensor(f"blk.{layer}.ffn_up.weight", weights(FEED_FORWARD, WIDTH))
-        writer.add_tensor(f"blk.{layer}.ffn_down.weight", weights(WIDTH, FEED_FORWARD))
+        writer.add_tensor(f"blk.{layer}.ffn_gate.weight", weights(feed_forward, WIDTH))
+        writer.add_tensor(f"blk.{layer}.ffn_up.weight", weights(feed_forward, WIDTH))
+        writer.add_tensor(f"blk.{layer}.ffn_down.weight", weights(WIDTH, feed_forward))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

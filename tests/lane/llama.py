@@ -15,13 +15,13 @@ READY_SECONDS = 60
 
 
 @contextmanager
-def server(folder: Path, slots: int = 1, context: int = CONTEXT) -> Iterator[str]:
-    """Its URL, once it serves. `context`: of all slots together."""
+def server(folder: Path, slots: int = 1, context: int = CONTEXT, times: int = 1) -> Iterator[str]:
+    """Its URL, once it serves. `context`: of all slots together; `times`: of the model's size."""
     port = free_port()
     command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "tests.lane.llama", str(folder), str(port)]
     with (folder / "log").open("wb") as log:
         child = subprocess.Popen(
-            [*command, str(slots), str(context)], stdout=log, stderr=log, cwd=Path(__file__).parents[2]
+            [*command, str(slots), str(context), str(times)], stdout=log, stderr=log, cwd=Path(__file__).parents[2]
         )
     url, deadline = f"http://127.0.0.1:{port}", time.monotonic() + READY_SECONDS
     try:
@@ -39,13 +39,13 @@ def server(folder: Path, slots: int = 1, context: int = CONTEXT) -> Iterator[str
         child.wait()
 
 
-def main(folder: Path, port: int, slots: int, context: int) -> None:
+def main(folder: Path, port: int, slots: int, context: int, times: int) -> None:
     """Serve until killed."""
     import xllamacpp
 
     from tests.box import tiny_model
 
-    tiny_model.write(folder / "model.gguf", seed=3, lively=True, context=context)
+    tiny_model.write(folder / "model.gguf", seed=3, lively=True, context=context, times=times)
     params = xllamacpp.CommonParams()
     params.model.path, params.n_ctx, params.n_parallel, params.warmup = (
         str(folder / "model.gguf"),
