@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Any
 
@@ -136,7 +136,8 @@ def _alarms(aws: Aws, fleet: str, since: datetime, until: datetime) -> Iterator[
         StartDate=since,
         EndDate=until,
     ):
-        yield raw["Timestamp"], json.loads(raw["HistoryData"])["newState"]["stateValue"]
+        at = raw["Timestamp"].astimezone(UTC)  # botocore tells CloudWatch's times in the zone of this machine
+        yield at, json.loads(raw["HistoryData"])["newState"]["stateValue"]
 
 
 def _box_log(aws: Aws, fleet: str, since: datetime) -> Iterator[dict[str, Any]]:

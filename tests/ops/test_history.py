@@ -1,7 +1,8 @@
 """The live history: put in order from what AWS remembers, and exported so that the drills replay it."""
 
+import json
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,15 @@ def test_boots_by_stage_are_events_drawn_as_bars(settings: Settings, tmp_path: P
     assert "Boots by stage" in page
     assert ">restore</text>" in page
     assert all(f"`{key}`" in (ROOT / "docs/event-log.md").read_text() for key in ("boot.stage", *stages[0].fields))
+
+
+def test_an_alarm_told_in_the_operators_own_time_zone_is_exported_in_utc(answers: Any, settings: Settings) -> None:
+    here = at(35).astimezone(timezone(timedelta(hours=-4)))
+    told = {"Timestamp": here, "HistoryData": json.dumps({"newState": {"stateValue": "ALARM"}})}
+    aws = answers(**{"cloudwatch DescribeAlarmHistory": {"AlarmHistoryItems": [told]}})
+    alarms = tuple(live_history._alarms(aws, "llm", T0, at(120)))
+    written = receipt.receipt(live_history.events(a_night(alarms=alarms), settings), settings)
+    assert [(told.at, told.at.utcoffset()) for told in written.alarm] == [(at(35), timedelta(0))]
 
 
 def replayed(path: str | Path) -> list[Event]:
