@@ -21,7 +21,7 @@ class Joined:
         self._held = ""  # the end of a slice, which may be the beginning of a stop string
         self._slice_tokens = self._slice_usage = self._slice_limit = 0
         self._prompt_tokens: Optional[int] = None
-        self._why = ""  # this slice ended
+        self.why = ""  # this slice ended
         self.text = ""  # what the engine said so far, as a continuation needs it
         self.tokens = 0
         self.finish = ""  # the whole ended
@@ -31,7 +31,7 @@ class Joined:
         """Another slice, of at most so many."""
         self._slice_tokens = self._slice_usage = 0
         self._slice_limit = tokens
-        self._why = ""
+        self.why = ""
 
     def chunk(self, chunk: dict[str, Any]) -> list[dict[str, Any]]:
         """What the caller gets of a chunk of the engine's."""
@@ -44,7 +44,7 @@ class Joined:
         if choice is None or self.finish:
             return []
         self._first = self._first or {name: value for name, value in chunk.items() if name not in ("choices", "usage")}
-        self._why = choice.get("finish_reason") or self._why
+        self.why = choice.get("finish_reason") or self.why
         text = self._text(choice)
         if self._chat and not text and chat.delivers(chunk):
             self.thinking = True
@@ -69,8 +69,8 @@ class Joined:
         tokens = self._slice_usage or self._slice_tokens
         self.tokens += tokens
         short = tokens < self._slice_limit  # the context is full
-        if not self.finish and (self._why != LENGTH or short or self.tokens >= self._limit):
-            self.finish = self._why
+        if not self.finish and (self.why != LENGTH or short or self.tokens >= self._limit):
+            self.finish = self.why
         if not self.finish:
             return []
         rest = [self._said(self._held)] if self._held else []

@@ -19,6 +19,7 @@ from lane.order import Entry
 from relay import chat, sse, upstream
 
 LOG = logging.getLogger("lane")
+QUIET_END = "the engine's stream ended without a word why"
 EVENTS, LINES, JSON = "text/event-stream; charset=utf-8", "application/x-ndjson", "application/json"
 
 
@@ -179,7 +180,7 @@ class Turn:
             stopped = stopped and all(each.get("finish_reason") != seam.LENGTH for each in chat.choices(chunk))
             self.buffer.put(sse.event(event.data), tokens)
         if not finished:
-            raise upstream.BrokenError("the engine's stream ended without a word why")
+            raise upstream.BrokenError(QUIET_END)
         return None
 
     async def _engine_events(self, body: dict[str, Any]) -> AsyncGenerator[sse.Event, None]:
@@ -264,6 +265,8 @@ class Turn:
             last = chunk if "timings" in chunk else last
             if joined.finish:
                 break  # a stop string across the seam: the engine is let go
+        if not (joined.why or joined.finish):
+            raise upstream.BrokenError(QUIET_END)
         if joined.thinking:
             raise upstream.BrokenError("the model thinks where it was proved not to: a thought cannot be continued")
         give(joined.ended(), 0)

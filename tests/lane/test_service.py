@@ -155,6 +155,16 @@ async def test_a_broken_stream_ends_with_an_error_and_never_quietly() -> None:
 
 
 @on_loop
+async def test_a_slice_that_ends_without_a_word_why_is_an_error_and_not_asked_again_and_again() -> None:
+    async with Target(answers("Spot", " boxes", finish=None)) as engine:
+        async with serving(engine.url, exact=True) as caller:
+            answer = await asyncio.wait_for(caller.chat(temperature=0, max_tokens=1000, stream=True), 10)
+            assert answer.events[-1].kind == "error"
+            assert len(engine.asked) == 1
+            assert caller.lane.line.running is None
+
+
+@on_loop
 async def test_an_engine_that_fails_before_it_answers_is_an_honest_status() -> None:
     for act, status in (
         (fails(400, "bad"), 400),
