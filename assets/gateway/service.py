@@ -52,7 +52,7 @@ class Gateway:
         self._config, self._store, self._gpu, self._cloud, self._pepper = config, store, gpu, cloud, pepper
         self._keys: dict[str, tuple[float, Key | None]] = {}
         self._parallel: Counter[str] = Counter()
-        self._open: dict[str, Record] = {}
+        self._open: set[Record] = set()  # not by id: a caller may give several requests the same
         self._meanwhile = MemoryStore()
         self._uncounted = 0
         self._reachable: tuple[float, bool] = (float("-inf"), False)
@@ -206,7 +206,7 @@ class Gateway:
             write_seconds=self._config.gateway.budgets.wall_seconds,
         )
         serving = Serving(ask, reply, record, gpu=self._gpu, cloud=self._cloud, config=self._config)
-        self._open[record.id] = record
+        self._open.add(record)
         request["record"] = record
         self.metrics.in_flight += 1
         try:
@@ -216,7 +216,7 @@ class Gateway:
             raise
         finally:
             self.metrics.in_flight -= 1
-            del self._open[record.id]
+            self._open.remove(record)
 
     async def _body(self, request: web.Request) -> bytes:
         try:
@@ -298,7 +298,7 @@ class Gateway:
         """Renew the leases of open lines, for ever; what cannot be renewed reads as lost, which costs a word only."""
         while True:
             await asyncio.sleep(ledger.RENEW_SECONDS)
-            for record in list(self._open.values()):
+            for record in list(self._open):
                 with contextlib.suppress(StoreError):
                     await self._store.write(record.alive())
 

@@ -387,6 +387,15 @@ async def test_malformed_events_are_dropped_and_a_missing_done_is_added() -> Non
         assert (answer.text, answer.done) == ("a", True)
 
 
+@on_loop
+async def test_two_requests_at_once_under_one_request_id_are_both_answered() -> None:
+    async with Target(answers(every=0.05)) as gpu, serving(gpu.url) as caller:
+        same = {"x-request-id": "trace-of-both"}
+        both = await asyncio.gather(*(caller.chat(headers=same) for _ in range(2)))
+        assert [answer.status for answer in both] == [200, 200]
+        assert not caller.gateway._open
+
+
 # --- callers who leave ---------------------------------------------------------------------------------------------
 
 
