@@ -225,6 +225,8 @@ class Gateway:
         except TimeoutError:
             message = f"The body did not arrive within {self._config.gateway.limits.body_seconds:g} s"
             raise Refusal(408, message, "slow_body") from None
+        except web.RequestPayloadError:
+            raise Refusal(400, "The body is not encoded as its headers say", "invalid_encoding") from None
 
     async def _caller(self, request: web.Request) -> tuple[Caller, bool]:
         """Who asks, and whether by a key; raises Refusal."""

@@ -203,6 +203,7 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
         ((b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",), b"400"),
         ((POST + b"Content-Length: -1\r\n\r\n",), b"400"),
         ((POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",), b"400"),
+        ((POST + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\n", b"plain"), b"400"),
     ],
     ids=[
         "a slow body",
@@ -213,6 +214,7 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
         "TLS",
         "no length",
         "smuggling",
+        "gzip that is none",
     ],
 )
 def test_bytes_that_are_no_request_end_in_a_status(parts: tuple[bytes, ...], status: bytes, gateway: Open) -> None:
@@ -221,6 +223,7 @@ def test_bytes_that_are_no_request_end_in_a_status(parts: tuple[bytes, ...], sta
         :80
     ]
     assert gateway.loop.run_until_complete(gateway.caller.chat()).status == 200
+    assert b"llm_gateway_answers_broken_total 0.0" in gateway.caller.gateway.metrics.text(), "which would wake somebody"
 
 
 @on_loop
