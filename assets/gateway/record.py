@@ -1,5 +1,6 @@
 """One request's record: its ledger line, its counts, what it costs, and what the lane is told of it."""
 
+import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -37,6 +38,7 @@ class Record:
         self._nobody = False
         self._free = False  # the cloud was asked and did nothing
         self._day = today()
+        self._writing, self._settled = asyncio.Lock(), False  # no renewal may end after the last line
 
     def headers(self, deadline_seconds: float) -> dict[str, str]:
         """For the lane: whose request it is, of which class, and by when it must be answered. Others pass it over."""
@@ -108,10 +110,12 @@ class Record:
         """The caller got the target's own error: it fails the same anywhere."""
         self._since |= {"state": State.FAILED, "answered_by": str(failure.tier), "why": failure.word}
 
-    def alive(self) -> Line:
-        """The line with its lease renewed."""
-        until = int(time.time()) + LEASE_SECONDS
-        return replace(self._line, **{**self._since, "until": until, "tokens": self._tokens})
+    async def renew(self) -> None:
+        """Write the line with its lease renewed, unless its last one is written."""
+        async with self._writing:
+            if not self._settled:
+                until = int(time.time()) + LEASE_SECONDS
+                await self._store.write(replace(self._line, **{**self._since, "until": until, "tokens": self._tokens}))
 
     async def settle(self) -> None:
         """Write down what came of it; the store's silence loses no answer."""
@@ -127,7 +131,9 @@ class Record:
         try:
             if self._reserved:
                 await self._store.spend(self._day, paid - self._reserved, None)
-            await self._store.write(line)
+            async with self._writing:
+                self._settled = True
+                await self._store.write(line)
             if self._nobody or self._free:
                 once = self._once if self._nobody else ""
                 caller, day = self._caller.id, self._day

@@ -302,7 +302,7 @@ class Gateway:
             await asyncio.sleep(ledger.RENEW_SECONDS)
             for record in list(self._open):
                 with contextlib.suppress(StoreError):
-                    await self._store.write(record.alive())
+                    await record.renew()
 
     async def run(self) -> None:
         """Serve until told to go (SIGTERM, SIGINT), then until idle."""

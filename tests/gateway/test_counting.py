@@ -16,9 +16,9 @@ from botocore.exceptions import ClientError
 
 from fleet.config.gateway_settings import CallerTier
 from gateway import __main__ as starting
-from gateway import callers, store
+from gateway import callers, ledger, store
 from gateway.callers import Key
-from gateway.ledger import Line, State
+from gateway.ledger import OPEN, Line, State
 from gateway.memory import MemoryStore
 from gateway.record import today
 from gateway.store import Admitted, BusyError, CapReached, DynamoStore, Seen, StoreError
@@ -240,6 +240,33 @@ async def test_while_the_table_is_silent_known_keys_go_on_up_to_a_bound_and_nobo
         assert (await caller.chat(headers=unseen)).status == 503
         await caller.gateway.settled()
         assert b"llm_gateway_store_failures_total 6" in caller.gateway.metrics.text()
+
+
+@on_loop
+async def test_a_lease_renewed_while_its_request_ends_does_not_undo_its_last_line(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(MemoryStore):
+        renewing, goes_on = asyncio.Event(), asyncio.Event()
+
+        async def write(self, line: Line) -> None:
+            if line.state in OPEN:
+                self.renewing.set()
+                await self.goes_on.wait()
+            await super().write(line)
+
+    monkeypatch.setattr(ledger, "RENEW_SECONDS", 0.05)
+    found = Slow()
+    async with Target(answers(every=0.05)) as gpu, serving(gpu.url, store=found) as caller:
+        renewal = asyncio.create_task(caller.gateway.renew())
+        await asyncio.gather(caller.chat(stream=True), caller.chat(stream=True), found.renewing.wait())
+        await asyncio.sleep(0)
+        found.goes_on.set()
+        await caller.gateway.settled()
+        await asyncio.sleep(0.05)  # the other one's turn
+        renewal.cancel()
+        now = time.time()
+        assert all((line.state, line.until <= now) == (State.DONE, True) for line in found.lines.values())
 
 
 @on_loop
