@@ -188,14 +188,22 @@ class Cloud:
         payload = encoded(instructions.applied(body_for(ask, self._config.model)))
         url = self._config.url + ROUTE
         try:
-            return await upstream.post(self._session, url, payload, await self._authorize(url, payload, False), by)
+            return await upstream.post(self._session, url, payload, await self._key(url, payload, False, by), by)
         except upstream.StatusError as error:
             if error.status == TOO_MANY:
                 self.restraint.too_many(self._clock(), error.retry_after_seconds)
             if error.status != UNAUTHORIZED:
                 raise
-        fresh = await self._authorize(url, payload, True)  # a key that was changed
+        fresh = await self._key(url, payload, True, by)  # one that was changed
         return await upstream.post(self._session, url, payload, fresh, by)
+
+    async def _key(self, url: str, payload: bytes, again: bool, by: float) -> Mapping[str, str]:
+        """Without one nobody is asked, which costs nothing: as if no connection was taken."""
+        try:
+            async with asyncio.timeout_at(by):
+                return await self._authorize(url, payload, again)
+        except Exception as error:
+            raise upstream.RefusedError(f"its key cannot be read: {type(error).__name__}") from error
 
     async def close(self) -> None:
         """Give everything back."""

@@ -1,8 +1,11 @@
 """What a caller meets, over real sockets: the fallback's rules, the bytes that flow, and the stream that breaks."""
 
 import asyncio
+import functools
 import time
 from dataclasses import replace
+
+from botocore.exceptions import NoCredentialsError
 
 from gateway import fallback
 from gateway.ledger import OPEN, State
@@ -217,6 +220,21 @@ async def test_key_of_the_fallback_is_read_again_when_it_was_refused() -> None:
         assert (await caller.chat()).status == 200
         assert asked == [False, True]
         assert [each.headers["authorization"] for each in cloud.asked] == ["Bearer old", "Bearer new"]
+
+
+@on_loop
+async def test_fallback_whose_key_cannot_be_read_is_one_that_does_not_answer_and_costs_nothing() -> None:
+    async def authorize(url: str, payload: bytes, again: bool) -> dict[str, str]:
+        raise NoCredentialsError
+
+    store, prices = MemoryStore(), {"dollars_per_million_output": 2.0}
+    asked = functools.partial(serving, closed_port(), authorize=authorize, store=store, cloud_settings=prices)
+    async with Target() as cloud, asked(cloud.url, budgets=QUICK) as caller:
+        answer = await caller.chat()
+        assert (answer.status, answer.body["error"]["code"], cloud.asked) == (503, "nobody_answers", [])
+        await caller.gateway.settled()
+        assert set(store._spent.values()) == {0}
+        assert set(store._used.values()) == {0}
 
 
 @on_loop
