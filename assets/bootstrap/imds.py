@@ -75,6 +75,8 @@ class Imds:
             connection.close()
         if len(body) > MOST_BYTES:
             raise ImdsError(f"metadata answered more than {MOST_BYTES} bytes for {path}")
+        if response.length:  # of what was announced: http.client takes the connection's end for the answer's
+            raise ImdsError(f"metadata's answer for {path} was cut after {len(body)} bytes")
         return response.status, body.decode("utf-8", "replace")
 
 

@@ -45,6 +45,11 @@ def trickle(caller: socket.socket) -> None:
         time.sleep(0.05)
 
 
+def cut(caller: socket.socket) -> None:
+    """The first bytes of an instance's id, then the connection's end."""
+    caller.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\ni-0abc")
+
+
 @pytest.mark.parametrize(
     ("answers", "why"),
     [
@@ -54,8 +59,9 @@ def trickle(caller: socket.socket) -> None:
         ((whole(b"token"), trickle), "timed out"),
         ((whole(b"token"), whole(b"x" * (imds.MOST_BYTES + 1))), "more than 65536 bytes"),
         ((whole(b"token"), lambda caller: caller.sendall(b"\r\n\r\n")), "metadata: "),
+        ((whole(b"token"), cut), "cut after 6 bytes"),
     ],
-    ids=["newline", "empty", "token trickles", "answer trickles", "endless", "no HTTP"],
+    ids=["newline", "empty", "token trickles", "answer trickles", "endless", "no HTTP", "cut"],
 )
 def test_odd_metadata_is_an_error_of_metadata_soon(answers: tuple[Answer, ...], why: str) -> None:
     began = time.monotonic()
