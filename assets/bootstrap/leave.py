@@ -52,9 +52,11 @@ def leave(box: Box) -> None:
     except ImdsError as error:
         say(f"leaving blindly: {error}")
         return _power_off(box, serving)
+    # asked before the launch is given up: the agent marks the end that this is to the group, too
+    failed = not paths.COMPLETED.exists() and not paths.NOTICE.exists()
     if not paths.COMPLETED.exists():
         say(f"ended before serving: {why}")
-        if not paths.NOTICE.exists():
+        if failed:
             _tag_failed(aws)
         try:
             aws.complete_hook(names.LAUNCH_HOOK, "ABANDON", HOOK_SECONDS)
@@ -69,13 +71,13 @@ def leave(box: Box) -> None:
         say(f"not terminated through the group: {error}")
         if serving:
             _let_streams_end(box)
-    _report(box, aws, names.box_log_stream(instance_id, names.STREAM_LEAVING))
+    _report(box, aws, names.box_log_stream(instance_id, names.STREAM_LEAVING), failed)
     return None if terminated else _power_off()
 
 
-def _report(box: Box, aws: Aws, stream: str) -> None:
+def _report(box: Box, aws: Aws, stream: str, failed: bool) -> None:
     """Last, since CloudWatch may hang: neither the successor nor the launch hook waits for it."""
-    if not paths.COMPLETED.exists() and not paths.NOTICE.exists():
+    if failed:
         telemetry.put(aws, [telemetry.metric(box, names.METRIC_BOOT_FAILED, 1, "Count")])
     telemetry.ship(aws, stream)
     paths.mark(paths.TOLD)

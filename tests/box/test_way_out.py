@@ -246,6 +246,17 @@ def test_cloudwatch_that_hangs_delays_neither_the_hook_nor_the_successor(monkeyp
     assert paths.TOLD.exists()
 
 
+def test_failed_boot_is_told_though_the_agent_hears_of_its_end_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An abandoned launch is an end that the group plans: the agent marks it while the group is still being asked."""
+    sent: list[str] = []
+    monkeypatch.setattr(leave, "identity", lambda _: imds.Identity("i-1", None))
+    monkeypatch.setattr(aws.Aws, "_call", lambda *_, **__: paths.mark(paths.NOTICE, "planned"))
+    monkeypatch.setattr(leave.telemetry, "put", lambda _, data: sent.extend(datum["MetricName"] for datum in data))
+    paths.mark(paths.WHY, "restore failed")
+    leave.leave(a_box())
+    assert sent == [names.METRIC_BOOT_FAILED]
+
+
 def test_engine_that_lost_its_model_after_the_warm_up_is_not_opened_by_the_boot(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
