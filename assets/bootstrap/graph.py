@@ -74,6 +74,7 @@ def run(
             stage, detail, error = results.get(timeout=max(0.0, min(ends.values()) - clock()))
         except queue.Empty:
             stage = min(ends, key=lambda late: ends[late])
+            ends[stage] = _latest_end(stage, running[stage], deadline())  # the boot may have turned cold meanwhile
             if clock() < ends[stage]:
                 continue
             detail, error = None, TimeoutError(f"exceeded its budget of {ends[stage] - running[stage]:.0f} s")

@@ -86,6 +86,19 @@ def test_stage_over_its_own_budget_or_the_boots_ends_the_boot() -> None:
         run((stages.Stage("slow", (), 60),), {"slow": sleeper(5)}, deadline=lambda: end)
 
 
+def test_stage_that_turns_the_boot_cold_has_the_cold_boots_budget() -> None:
+    end = [time.monotonic() + 0.2]
+
+    def turns_cold() -> graph.Detail:
+        time.sleep(0.1)  # the runner waits until the warm end by now
+        end[0] += 60
+        time.sleep(0.3)
+        return {}
+
+    (done,) = run((stages.Stage("load", (), 60),), {"load": turns_cold}, deadline=lambda: end[0])
+    assert done.outcome == graph.DONE
+
+
 def test_critical_path_is_the_longest_chain_of_needs_by_measured_time() -> None:
     runs = [
         graph.Run("a", 0, 1, graph.DONE),
