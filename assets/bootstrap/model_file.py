@@ -169,6 +169,9 @@ def main() -> int:
     box, job = config.load(), json.loads(paths.STREAM.read_text())
     item = Item(job["key"], Path(job["name"]), job["size"], job["etag"], job["sha256"])
     fuse.detach(paths.STREAMED)  # of a server that was killed
+    if paths.LOADED.exists() and not blob(item).is_symlink():
+        say("STREAM ended: the copy stands in the file's place")
+        return 0
     paths.STREAMED.mkdir(exist_ok=True)
     served = ModelFile(box, Bucket(box.bucket, box.region, Imds()), item)
     try:

@@ -1,6 +1,7 @@
 """Boots whose engine loads the model while it arrives: what goes wrong midway, and the download that is always left."""
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -8,10 +9,13 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import config
 import disk
 import fuse
 import model_file
+import paths
 import pytest
 import s3
 import streamed
@@ -19,7 +23,7 @@ from download import DamagedError, Item
 
 from fleet.core import names
 from tests.box import servers, world
-from tests.box.conftest import Base, MakeWorld
+from tests.box.conftest import Base, MakeWorld, a_box
 from tests.box.test_boot import stage
 from tests.box.test_window import opened
 
@@ -221,8 +225,6 @@ def test_machine_without_fuse_downloads_before_it_loads_and_says_so(make: MakeWo
 
 @pytest.mark.parametrize(("field", "why"), [("disk", "the disk has no room"), ("memory", "too little memory")])
 def test_no_room_is_told_before_anything_is_started(field: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.box.conftest import a_box
-
     (streamed.paths.MODELS / "blobs").mkdir(parents=True)
     if field == "memory":
         monkeypatch.setattr(model_file, "memory", lambda _: 1 << 30)
@@ -293,6 +295,33 @@ def test_server_ends_without_clearing_what_its_connections_may_be_using(tmp_path
     ended = subprocess.run([sys.executable, "-c", ENDS, tmp_path, model_file.__file__], capture_output=True, check=True)
     assert b"STREAM none" in ended.stdout
     assert b"cleared" not in ended.stdout
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_server_that_is_killed_once_the_copy_stands_does_not_fetch_the_model_again(
+    kept: bool, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine that maps the file keeps its server for as long as the box serves."""
+    fetched: list[Item] = []
+
+    def fetch(_box: config.Box, _bucket: s3.Bucket, item: Item) -> SimpleNamespace:
+        fetched.append(item)
+        return SimpleNamespace(read=None)
+
+    monkeypatch.setattr(config, "load", a_box)
+    monkeypatch.setattr(model_file, "ModelFile", fetch)
+    monkeypatch.setattr(fuse, "DEVICE", "/nonexistent")
+    job = {"key": "k", "name": "sha256-0", "size": 9, "etag": "", "sha256": ""}
+    paths.mark(paths.STREAM, json.dumps(job))
+    paths.mark(paths.LOADED)
+    file = paths.MODELS / "blobs" / "sha256-0"
+    file.parent.mkdir(parents=True)
+    if kept:
+        file.write_bytes(b"the model")
+    else:
+        file.symlink_to(paths.STREAMED / "sha256-0")
+    assert model_file.main() == 0
+    assert bool(fetched) is not kept
 
 
 @pytest.mark.root
