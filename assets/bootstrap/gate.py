@@ -124,5 +124,6 @@ if __name__ == "__main__":
         set_state(sys.argv[1], config.load().port)
     except GateError as error:
         say(f"gate: {error}")
-        paths.mark(paths.WHY, f"gate: {error}")
+        if sys.argv[1] == CLOSED:  # by its own unit, whose failure has the box leave; the engine is started again
+            paths.mark(paths.WHY, f"gate: {error}")
         sys.exit(1)

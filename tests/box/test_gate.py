@@ -1,11 +1,15 @@
 """The port gate for itself: what it says to nft and iptables, and when it refuses."""
 
+import runpy
 import sys
 from pathlib import Path
 
+import config
 import gate
 import paths
 import pytest
+
+from tests.box.conftest import a_box
 
 
 def test_nft_script_replaces_the_table_in_one_transaction() -> None:
@@ -60,3 +64,17 @@ def test_gate_is_open_where_both_tools_hold_none_of_its_rules(folder: Path, monk
     paths.mark(paths.GATE, gate.CLOSED)
     gate.set_state(gate.OPEN, 11434)
     assert gate.current() == gate.OPEN
+
+
+@pytest.mark.parametrize("state", [gate.CLOSED, gate.DRAINING])
+def test_gate_that_fails_at_a_start_of_the_engine_is_no_reason_to_leave(
+    state: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """systemd starts the engine again. A reason that stands would have a later planned end refuse callers at once."""
+    tools(folder, monkeypatch)
+    monkeypatch.setattr(config, "load", a_box)
+    monkeypatch.setattr(sys, "argv", ["gate.py", state])
+    with pytest.raises(SystemExit, match="1"):
+        runpy.run_path(gate.__file__, run_name="__main__")
+    assert "gate: no firewall tool" in paths.LOG.read_text()
+    assert paths.WHY.exists() is (state == gate.CLOSED)  # whose unit has the box leave
