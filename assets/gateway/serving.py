@@ -122,7 +122,10 @@ class Serving:
             async with asked as answer:
                 return await (self._stream(answer, tier, by) if self._ask.stream else self._whole(answer, tier, by))
         except upstream.UpstreamError as error:
-            raise targets.FailedError(targets.failure_of(error, tier, self._clock() - self._arrived)) from None
+            raise targets.FailedError(self._failure(error, tier)) from None
+
+    def _failure(self, error: upstream.UpstreamError, tier: Tier) -> Failure:
+        return targets.failure_of(error, tier, self._clock() - self._arrived)
 
     def _first_token(self, tier: Tier) -> None:
         self._record.first_token()
@@ -181,7 +184,7 @@ class Serving:
             if finished:
                 return  # it said how the answer ended: that it never says [DONE] costs nobody anything
             if self._reply.tokens:
-                raise BrokenStreamError(targets.failure_of(error, tier, self._clock() - self._arrived)) from None
+                raise BrokenStreamError(self._failure(error, tier)) from None
             raise
 
     async def _pass_on(self, chunk: dict[str, Any], tier: Tier) -> None:
@@ -202,15 +205,19 @@ class Serving:
     async def _mended(self, broken: Failure) -> web.StreamResponse:
         """A stream that broke after its first token: continued where that is declared, else ended visibly."""
         word, why = f"{broken.tier} {broken.word}", broken.message
-        if self._continuable and not self._cloud.closed(self._ask):
+        if broken.tier is Tier.GPU and self._continuable and not self._cloud.closed(self._ask):
             try:
                 await self._continue()
                 self._record.ends(State.DONE, f"continued: {word}")
                 return await self._reply.end()
-            except (targets.FailedError, upstream.UpstreamError, BrokenStreamError) as error:
+            except targets.FailedError as error:
+                self._record.failed(error.failure)
+                why = f"{why}; not continued: {error}"
+            except BrokenStreamError as error:
                 why = f"{why}; not continued: {error}"
         self._record.ends(State.FAILED, word)
-        message = f"The GPU was taken or its box died in the middle of this answer ({why})"
+        whose = "The GPU was taken or its box died" if broken.tier is Tier.GPU else "The fallback broke off"
+        message = f"{whose} in the middle of this answer ({why})"
         return await self._reply.broken(message, recoverable=not self._ask.tools)
 
     async def _continue(self) -> None:
@@ -223,8 +230,11 @@ class Serving:
         )
         by = self._clock() + self._config.gateway.budgets.fallback_first_token_seconds
         self._record.sent(Tier.CLOUD)
-        async with self._cloud.asked(ask, by) as answer:
-            await self._relay(answer, Tier.CLOUD, by, {"continued_by": self._config.gateway.fallback.model})
+        try:
+            async with self._cloud.asked(ask, by) as answer:
+                await self._relay(answer, Tier.CLOUD, by, {"continued_by": self._config.gateway.fallback.model})
+        except upstream.UpstreamError as error:
+            raise targets.FailedError(self._failure(error, Tier.CLOUD)) from None
 
     def _model(self, tier: Tier) -> str:
         return self._ask.model if tier is Tier.GPU else self._config.gateway.fallback.model

@@ -388,6 +388,30 @@ async def test_continuation_is_declared_never_tried() -> None:
 
 
 @on_loop
+async def test_continuation_that_the_cloud_refuses_costs_nothing_and_is_told() -> None:
+    store = MemoryStore()
+    own = {"continues": True, "dollars_per_million_output": 2.0}
+    async with Target(breaks("a", " b", how="cut")) as gpu, Target(fails(503)) as cloud:
+        async with serving(gpu.url, cloud.url, store=store, cloud_settings=own) as caller:
+            answer = await caller.chat(stream=True, temperature=0)
+            assert (answer.text, answer.error["error"]["code"], len(cloud.asked)) == ("a b", "SPOT_PREEMPTION", 1)
+            await settled(store)
+            await caller.gateway.settled()
+            assert set(store._spent.values()) == {0}
+            assert sum(used for (_, what, _), used in store._used.items() if what == "fallbacks") == 0
+            assert caller.gateway.metrics.failures.labels("fallback", "status 503")._value.get() == 1
+
+
+@on_loop
+async def test_cloud_does_not_continue_what_the_cloud_began() -> None:
+    async with Target(breaks("a", " b", how="cut"), answers(" c")) as cloud:
+        async with serving(closed_port(), cloud.url, cloud_settings={"continues": True}) as caller:
+            answer = await caller.chat(stream=True, temperature=0)
+            assert (answer.text, len(cloud.asked)) == ("a b", 1)
+            assert "fallback" in answer.error["error"]["message"]
+
+
+@on_loop
 async def test_request_that_ends_in_an_assistant_message_goes_where_that_is_declared() -> None:
     messages = [*HELLO, {"role": "assistant", "content": "so far"}]
     async with Target() as cloud, serving(closed_port(), cloud.url, budgets=QUICK) as caller:
