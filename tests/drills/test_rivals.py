@@ -209,6 +209,25 @@ def test_scans_that_are_passed_over_would_have_changed_nothing(case: str) -> Non
     assert figures[0][0]
 
 
+@pytest.mark.parametrize("case", [name for name, case in benchmark_matrix.CASES.items() if case.blind])
+def test_policies_that_a_case_calls_blind_live_in_it_as_in_the_plain_one(case: str) -> None:
+    for policy in ("fallback", "timer-30"):
+        there = benchmark_matrix.Task(case, "us-east-2", policy, 7, 4)
+        measured = {
+            benchmark_matrix.outcome(there, task.job().run()) for task in (there, replace(there, case="fitted"))
+        }
+        assert len(measured) == (1 if policy in benchmark_matrix.CASES[case].blind else 2)
+
+
+def test_a_place_with_few_losses_is_lived_in_more_often_and_each_life_once() -> None:
+    tasks = list(benchmark_matrix.tasks(["fitted", "the valve as shipped"], ["bridge", "fallback"], None, 45))
+    assert len(tasks) == len(set(tasks))
+    lived = Counter((task.case, task.policy, task.place) for task in tasks)
+    assert lived["fitted", "bridge", "us-west-2"] > lived["fitted", "bridge", "us-east-1"] > 1
+    assert lived["the valve as shipped", "bridge", "us-west-2"] == lived["fitted", "bridge", "us-west-2"]
+    assert not any(of[:2] == ("the valve as shipped", "fallback") for of in lived)
+
+
 def test_every_case_of_the_matrix_has_its_markets() -> None:
     for case in benchmark_matrix.CASES:
         for place in benchmark_matrix.places(case):

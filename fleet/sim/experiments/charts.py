@@ -96,7 +96,7 @@ def windows(rows: Sequence[Row], path: Path, *, title: str, alarm_minutes: int) 
 
 def fronts(cases: Mapping[str, Compared], path: Path) -> Path:
     """Cost against degraded minutes, a row of panels a case, one a region: the timers' front, the rivals, ours."""
-    rows = {case: found for case, found in cases.items() if found.seeds}
+    rows = {case: found for case, found in cases.items() if found.complete}
     most = max(len(found.outcomes) for found in rows.values())
     with mpl.rc_context({**STYLE, "axes.spines.left": True}):
         figure = Figure(figsize=(4.4 * most, 3.9 * len(rows)), layout="constrained")

@@ -28,13 +28,17 @@ class Compared:
 
     outcomes: Mapping[str, Mapping[str, Sequence[Outcome]]]
 
+    def seeds(self, place: str) -> int:
+        return min((len(lived) for lived in self.outcomes[place].values()), default=0)
+
     @property
-    def seeds(self) -> int:
-        return min((len(lived) for policies in self.outcomes.values() for lived in policies.values()), default=0)
+    def complete(self) -> bool:
+        """Whether every place has been lived in."""
+        return all(self.seeds(place) for place in self.outcomes)
 
     def mean(self, place: str, policy: str, of: Of, kept: Kept | None = None) -> float:
         lived = self.outcomes[place][policy]
-        return fmean(of(lived[i]) for i in (range(self.seeds) if kept is None else kept))
+        return fmean(of(lived[i]) for i in (range(self.seeds(place)) if kept is None else kept))
 
     def ratio(self, policy: str, against: str, of: Of, *places: str) -> Mean:
         """Mean over the places of `policy` in times of `against`. Nothing in times of nothing is 1."""
@@ -43,11 +47,11 @@ class Compared:
             one, other = self.mean(place, policy, of, kept), self.mean(place, against, of, kept)
             return 1.0 if one == other else one / other if other else math.inf
 
-        return pooled([partial(value, place) for place in places], self.seeds)
+        return pooled({partial(value, place): self.seeds(place) for place in places})
 
     def against_front(self, policy: str, rivals: Sequence[str], *places: str) -> Mean:
         """Mean over the places of the minutes in times of the rivals' at the same cost; NaN: not comparable."""
-        return pooled([partial(self._at_equal_cost, policy, rivals, place) for place in places], self.seeds)
+        return pooled({partial(self._at_equal_cost, policy, rivals, place): self.seeds(place) for place in places})
 
     def _at_equal_cost(self, policy: str, rivals: Sequence[str], place: str, kept: Kept) -> float:
         points = [(self.mean(place, r, usd, kept), self.mean(place, r, minutes, kept)) for r in rivals]
@@ -72,19 +76,17 @@ def interpolated(points: Sequence[tuple[float, float]], cost: float) -> float:
     return math.nan
 
 
-def pooled(values: Sequence[Callable[[Kept], float]], seeds: int) -> Mean:
-    """The mean of values over all seeds, and the half width of its 95 % interval: what leaving out one seed each moves.
+def pooled(values: Mapping[Callable[[Kept], float], int]) -> Mean:
+    """The mean of values, each over its seeds; half the width of its 95 % interval: what leaving out one seed moves.
 
     Markets of two places are independent of each other, so their variances add up, and so do their degrees of freedom.
     """
-    everything = range(seeds)
-    wholes = [value(everything) if seeds else math.nan for value in values]
-    whole, variance = fmean(wholes), 0.0
-    if seeds < 2 or math.isnan(whole):
+    whole, variance = fmean(value(range(seeds)) if seeds else math.nan for value, seeds in values.items()), 0.0
+    if min(values.values()) < 2 or math.isnan(whole):
         return Mean(whole, math.inf)
-    for value in values:
-        without = [value([i for i in everything if i != left_out]) for left_out in everything]
+    for value, seeds in values.items():
+        without = [value([i for i in range(seeds) if i != left_out]) for left_out in range(seeds)]
         middle = fmean(without)
         variance += (seeds - 1) / seeds * sum((one - middle) ** 2 for one in without)
-    width = t95(len(values) * (seeds - 1)) * math.sqrt(variance) / len(values)
+    width = t95(sum(seeds - 1 for seeds in values.values())) * math.sqrt(variance) / len(values)
     return Mean(whole, width if not math.isnan(width) else math.inf)
