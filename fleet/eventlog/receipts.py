@@ -43,7 +43,8 @@ def _utc(at: datetime) -> datetime:
 
 Time = Annotated[pydantic.AwareDatetime, pydantic.AfterValidator(_utc)]
 Text = Annotated[str, Field(max_length=2000), pydantic.AfterValidator(one_line)]
-Seconds = Annotated[float, Field(ge=0, le=7200)]
+LONGEST_SECONDS = 7200  # of a boot: its hook gives it no more
+Seconds = Annotated[float, Field(ge=0, le=LONGEST_SECONDS)]
 Count = Annotated[int, Field(ge=0, le=10)]
 Label = Annotated[
     str,

@@ -7,9 +7,11 @@ from typing import Any, cast
 
 from fleet.config.settings import Settings
 from fleet.core import boot_length
+from fleet.core.untrusted import one_line
 from fleet.eventlog.events import Event
 from fleet.eventlog.receipts import (
     LOGGED,
+    LONGEST_SECONDS,
     AlarmTold,
     Fleet,
     Happening,
@@ -61,7 +63,7 @@ def receipt(log: Sequence[Event], settings: Settings, boots: Sequence[float | No
             Happening(
                 at=e.at,
                 event=cast(Logged, e.kind),
-                **{key: e.fields[key] for key in FIELDS if e.fields.get(key) is not None},
+                **{key: _field(e.fields[key]) for key in FIELDS if e.fields.get(key) is not None},
             )
             for e in market
         ),
@@ -132,11 +134,17 @@ def _launch(life: BoxRecord) -> datetime:
 def _boot(life: BoxRecord) -> float | None:
     """Seconds; None where the box never served or nothing tells."""
     ends = [stage.end for stage in life.stages if stage.name == "complete" and stage.outcome == "done"]
-    if ends:
+    if ends and ends[0] <= LONGEST_SECONDS:  # the box says so
         return round(ends[0], 1)
     if life.serving and life.launched:
-        return max(0.0, round((life.serving - life.launched).total_seconds() - boot_length.LAUNCH_TO_KERNEL_SECONDS, 1))
+        seconds = (life.serving - life.launched).total_seconds() - boot_length.LAUNCH_TO_KERNEL_SECONDS
+        return max(0.0, round(seconds, 1)) if seconds <= LONGEST_SECONDS else None
     return None
+
+
+def _field(value: Any) -> Any:
+    """AWS's words for a failed launch may be longer than what a receipt takes."""
+    return one_line(value) if isinstance(value, str) else value
 
 
 def _scores(decisions: Sequence[Event]) -> Iterator[Reading]:

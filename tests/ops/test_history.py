@@ -211,6 +211,17 @@ def test_an_alarm_told_in_the_operators_own_time_zone_is_exported_in_utc(answers
     assert [(told.at, told.at.utcoffset()) for told in written.alarm] == [(at(35), timedelta(0))]
 
 
+def test_words_and_boots_that_are_too_long_for_a_receipt_keep_nobody_from_the_history(settings: Settings) -> None:
+    denied = "You are not authorized. Encoded authorization failure message: " + "A" * 2500
+    endless = BootStage("i-2", "complete", 266, 9_999_999.9, "done")
+    refused = Activity(True, "", at(36), at(36), succeeded=False, why=denied)
+    night = a_night(stages=(endless,), activities=(*a_night().activities, refused))
+    lives = live_history.lives(night, settings)
+    written = receipt.receipt(live_history.events(night, settings), settings, boots=receipt.boots(lives, T0))
+    assert denied.startswith(written.market[-1].why)
+    assert written.boots == (258.0,)
+
+
 def replayed(path: str | Path) -> list[Event]:
     log: list[Event] = []
     record = drills_history.load(path)
