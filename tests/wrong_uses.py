@@ -8,6 +8,7 @@ from fleet.config.pools import POOLS
 ABSENT = object()  # the key is left out
 OWN_POOL = {"instance_type": "g6e.xlarge", "gpu_memory_gib": 44.5, "vcpus": 4, "on_demand_usd": 1.861, "spot_usd": 0.8}
 TWIN = "another file name than that of model.gguf.key: the box keeps both in one folder"
+NOT_RESERVED = "a name that does not begin with aws, ssm, amazon, amzn, sthree-, xn--: AWS keeps those to itself"
 NO_DOTS = "a key without empty parts, . and ..: the box makes paths of it"
 ELSEWHERE = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d"
 
@@ -33,7 +34,17 @@ SETTINGS = (
     WrongSettings(
         "a name that AWS keeps to itself",
         {"fleet_name": "ssm"},
-        ('fleet_name = "ssm": a name that does not begin with aws or ssm: AWS keeps such parameters to itself',),
+        (f'fleet_name = "ssm": {NOT_RESERVED}',),
+    ),
+    WrongSettings(
+        "a name whose documents AWS keeps to itself",
+        {"fleet_name": "amazon-llm"},
+        (f'fleet_name = "amazon-llm": {NOT_RESERVED}',),
+    ),
+    WrongSettings(
+        "a name that no bucket may begin with",
+        {"fleet_name": "xn--llm"},
+        (f'fleet_name = "xn--llm": {NOT_RESERVED}',),
     ),
     WrongSettings(
         "a port that the box needs itself",

@@ -21,7 +21,8 @@ PRIVATE_RANGES = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12"
 WIDEST_PUBLIC_CALLER = 16  # what one owner may have; wider, and 0.0.0.0/0 above all, is the world
 VPC_PREFIX_LENGTHS = range(16, 25)  # AWS allows /28; below /24 two subnets cannot hold a balancer and boxes in comfort
 ZONE_BITS = 3  # of the new VPC's range: room for 8 zones, more than any region has, whatever the first deploy asks for
-RESERVED_NAMES = ("aws", "ssm")  # no SSM parameter's path may begin with these
+# No SSM parameter's path may begin with aws or ssm, no SSM document's name with amazon or amzn, no bucket's with the rest.
+RESERVED_NAMES = ("aws", "ssm", "amazon", "amzn", "sthree-", "xn--")
 # The letters after the generation: a g among them is Graviton (g5g, c7gn), whose image and engine are other ones.
 ARM = re.compile(r"[a-z]+[0-9]+[a-z-]*g")
 OLDEST_ENGINE = (0, 10, 0)  # `/api/ps` tells the loaded context since then (ollama/ollama, pull request 11331)
@@ -30,7 +31,7 @@ SETTINGS_BYTES = 3500  # of the 4 KB that a function's whole environment may hav
 
 def _fleet_name(s: Settings) -> Iterator[Problem]:
     if s.fleet_name.startswith(RESERVED_NAMES):
-        allowed = f"a name that does not begin with {' or '.join(RESERVED_NAMES)}: AWS keeps such parameters to itself"
+        allowed = f"a name that does not begin with {', '.join(RESERVED_NAMES)}: AWS keeps those to itself"
         yield Problem("fleet_name", s.fleet_name, allowed)
 
 
