@@ -1,4 +1,5 @@
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,8 @@ from fleet.config import validation
 from fleet.config.gateway_settings import FreeTier, Gateway, Tiers
 from fleet.config.section import RENAMED, from_plain, renamed
 from fleet.config.settings import Artifact, Model, Settings
+from fleet.core import names
+from tests.synth import CDK_JSON
 
 ARTIFACT = Artifact(key="engine.tgz", sha256="0" * 64)
 MODEL = Model(name="m", engine_version="0.1.2", engine=ARTIFACT, gguf=ARTIFACT, modelfile=ARTIFACT)
@@ -15,6 +18,26 @@ SETTINGS = Settings(fleet_name="llm", region="us-east-2", zones=("us-east-2a", "
 
 def test_settings_survive_the_trip_to_the_lambda() -> None:
     assert Settings.from_json(SETTINGS.to_json()) == SETTINGS
+
+
+def test_settings_that_just_pass_fit_into_the_functions_environment_as_lambda_measures_it() -> None:
+    """4096 bytes for all of it as JSON: the refusals quote that string, with the quotes of its values escaped."""
+    fleet, region = "a" * 19, "us-gov-west-1"
+    raw = {**json.loads(CDK_JSON.read_text())["context"]["fleet"], "fleet_name": fleet, "region": region}
+    raw["zones"] = [f"{region}{zone}" for zone in "abc"]
+    for count in range(200):
+        try:
+            fits = validation.check({**raw, "network": {"callers": [f"10.0.0.{number}/32" for number in range(count)]}})
+        except validation.SettingsError:
+            break
+    arn = f"arn:aws-us-gov:{{}}:{region}:123456789012:{{}}"
+    environment = {
+        names.ENV_SETTINGS: fits.to_json(),
+        names.ENV_TOPIC_ARN: arn.format("sns", f"{fleet}-group-Mail0123ABCD-0123456789AB"),
+        names.ENV_TARGET_GROUP_ARN: arn.format("elasticloadbalancing", f"targetgroup/{'a' * 32}/{'0' * 16}"),
+        names.ENV_CLOCK_ARN: arn.format("states", f"stateMachine:{names.patience_clock(fleet)}"),
+    }
+    assert 3950 < len(json.dumps(environment, separators=(",", ":"))) <= 4096
 
 
 def test_the_gateways_section_stays_at_home() -> None:
