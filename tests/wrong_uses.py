@@ -358,6 +358,15 @@ SETTINGS = (
         ('network.cidr = "8.8.0.0/16": a private IPv4 range from /16 to /24, such as 10.42.0.0/20',),
     ),
     WrongSettings(
+        "ranges with a netmask, which Python knows and AWS does not",
+        {"network.cidr": "10.42.0.0/255.255.240.0", "network.callers": ["10.0.0.0/255.255.0.0"]},
+        (
+            'network.cidr = "10.42.0.0/255.255.240.0": a private IPv4 range from /16 to /24, such as 10.42.0.0/20',
+            'network.callers[0] = "10.0.0.0/255.255.0.0": an IPv4 range such as 10.0.0.0/16 (the balancer is IPv4 only), '
+            "or a security group id",
+        ),
+    ),
+    WrongSettings(
         "the whole internet as callers, unasked",
         {"network.callers": ["0.0.0.0/0"]},
         ('network.callers[0] = "0.0.0.0/0": a private range; public ones only with network.allow_public = true',),

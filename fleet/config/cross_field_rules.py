@@ -308,9 +308,10 @@ def _fits_the_function(s: Settings) -> Iterator[Problem]:
 
 def _ipv4(text: str) -> ipaddress.IPv4Network | None:
     try:
-        return ipaddress.IPv4Network(text) if "/" in text else None
+        network = ipaddress.IPv4Network(text)
     except ValueError:
         return None
+    return network if str(network) == text else None  # Python takes 10.0.0.0/255.0.0.0 too, AWS does not
 
 
 def _private(network: ipaddress.IPv4Network) -> bool:
