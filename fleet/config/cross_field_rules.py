@@ -22,7 +22,7 @@ PRIVATE_RANGES = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12"
 WIDEST_PUBLIC_CALLER = 16  # what one owner may have; wider, and 0.0.0.0/0 above all, is the world
 VPC_PREFIX_LENGTHS = range(16, 25)  # AWS allows /28; below /24 two subnets cannot hold a balancer and boxes in comfort
 ZONE_BITS = 3  # of the new VPC's range: room for 8 zones, more than any region has, whatever the first deploy asks for
-# No SSM parameter's path may begin with aws or ssm, no SSM document's name with amazon or amzn, no bucket's with the rest.
+# No SSM parameter may begin with aws or ssm, no SSM document with amazon or amzn, no bucket with the rest.
 RESERVED_NAMES = ("aws", "ssm", "amazon", "amzn", "sthree-", "xn--")
 # The letters after the generation: a g among them is Graviton (g5g, c7gn), whose image and engine are other ones.
 ARM = re.compile(r"[a-z]+[0-9]+[a-z-]*g")

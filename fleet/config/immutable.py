@@ -23,6 +23,11 @@ def _refused(standing: Settings, wanted: Settings, zones_in_use: Collection[str]
         return
     if new.vpc_id is None and new.cidr != old.cidr:
         yield Problem("network.cidr", new.cidr, f"{old.cidr} while the fleet stands; {AGAIN}")
+    # aws-behaviours: export-in-use. Its targets are another group, which a gateway among several boxes imports. What a
+    # fleet stands with says nothing of a gateway: one that is only now asked for is refused too.
+    if wanted.gateway and standing.capacity.most > 1 and wanted.port != standing.port:
+        allowed = f"{standing.port} while a gateway chooses among boxes: deploy without `gateway`, then with both"
+        yield Problem("port", wanted.port, allowed)
     common = min(len(standing.zones), len(wanted.zones))
     if new.vpc_id is None and wanted.zones[:common] != standing.zones[:common]:  # ranges go by the place in the list
         allowed = f"{', '.join(standing.zones)} with zones added or removed at the end; {AGAIN}"

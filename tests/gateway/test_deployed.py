@@ -13,7 +13,8 @@ import aiohttp
 import pytest
 
 from fleet.account.access import Aws
-from fleet.config import validation
+from fleet.config import immutable, validation
+from fleet.config.settings import Capacity, Settings
 from fleet.core import names
 from fleet.localaws import EmbeddedError
 from fleet.localaws import assembly as cloud_assembly
@@ -26,6 +27,7 @@ from tests import permissions
 from tests.conftest import SEVERAL_BOXES
 from tests.gateway.running import HELLO, on_loop
 from tests.gateway.targets import Target, answers
+from tests.infra.test_standing_fleet import synthesized
 from tests.lane.processes import Parts
 from tests.permissions import LOG_DELIVERY, Role
 from tests.synth import CDK_JSON
@@ -220,6 +222,20 @@ async def test_tasks_that_do_not_come_up_fail_the_deploy_and_the_old_ones_serve_
     assert await asyncio.to_thread(update, standing, '"table":', '"no_such_setting":1,"table":') != "UPDATE_COMPLETE"
     assert standing.gateway()["tasks"] == before
     assert (await asked(standing))[0] == 200
+
+
+def test_another_port_behind_a_gateway_that_chooses_among_boxes_is_refused_before_the_deploy_fails(
+    standing: Deployed, tmp_path: Path
+) -> None:
+    raw = json.loads(CDK_JSON.read_text())["context"]["fleet"]
+    wanted = synthesized({**raw, **SEVERAL_BOXES, "port": 12000}, tmp_path / "cdk.out")
+    with standing.aws.fork(tmp_path / "copy") as copy, pytest.raises(EmbeddedError, match="in use by llm-gateway"):
+        cloud_assembly.deploy(copy, tmp_path / "cdk.out", "llm-group")
+    told = Settings.from_json(standing.settings.to_json())  # as its function has them
+    (problem,) = immutable.refused(told, wanted)
+    assert str(problem).startswith("port = 12000: 11434 while a gateway chooses among boxes")
+    one, bare = dataclasses.replace(told, capacity=Capacity()), dataclasses.replace(wanted, gateway=None)
+    assert immutable.refused(one, wanted) == immutable.refused(told, bare) == ()
 
 
 @on_loop
