@@ -79,7 +79,7 @@ class FleetGroup(click.Group):
         try:
             with _printable_refusals():
                 return super().invoke(context)
-        except (click.ClickException, click.exceptions.Exit):
+        except (click.ClickException, click.exceptions.Exit, BrokenPipeError):  # the last: `| head` has read enough
             raise
         except click.Abort:  # only questions abort, and they stand before whatever they ask about
             click.echo("fleetctl: nothing was done", err=True)
