@@ -36,7 +36,8 @@ class Record:
         self._reserved = 0  # micro-dollars
         self._tokens = 0  # delivered
         self._nobody = False
-        self._free = False  # the cloud was asked and did nothing
+        self._free = False  # the cloud was reserved for and did nothing
+        self._reserving: asyncio.Task[str] | None = None
         self._day = today()
         self._writing, self._settled = asyncio.Lock(), False  # no renewal may end after the last line
 
@@ -53,16 +54,15 @@ class Record:
     def sent(self, tier: Tier, why: str = "") -> None:
         """A target is asked; of the cloud, why the GPU is not."""
         self._tier = tier
+        if tier is Tier.CLOUD:
+            self._free = False
         self._since |= {"state": State.SENT, "attempts": self._since.get("attempts", 0) + 1, "why": why}
 
     def failed(self, failure: Failure) -> None:
         """It gave nothing."""
         self._told.failed.append((failure.tier, failure.word))
         if failure.tier is Tier.CLOUD:
-            self._free = bool(self._reserved) and failure.kind in {
-                Kind.REFUSED,
-                Kind.STATUS,
-            }  # who refuses bills nothing
+            self._free = self._free or failure.kind in {Kind.REFUSED, Kind.STATUS}  # who refuses bills nothing
             if failure.status == TOO_MANY:
                 self._told.values[names.METRIC_FALLBACK_TOO_MANY] += 1
 
@@ -82,15 +82,24 @@ class Record:
         self._usage = counts or self._usage
 
     async def reserve_cloud(self) -> str:
-        """Take one of the caller's fallbacks and what it may cost from the day; the reason where that is refused."""
+        """Take one of the caller's fallbacks and what it may cost from the day; the reason where that is refused.
+
+        Whoever leaves meanwhile: what the store has taken by then must be known, or nobody gives it back.
+        """
+        self._reserving = asyncio.create_task(self._reserve())
+        return await asyncio.shield(self._reserving)
+
+    async def _reserve(self) -> str:
         cloud = self._config.gateway.fallback
         try:
             most = self._caller.tier.fallbacks_per_day
             if not most or not await self._store.take_fallback(self._caller.id, most, self._day):
                 return f"the {self._caller.tier_name} tier has {most} a day, and all are used"
+            self._free = True  # until it is sent
             micro = self._price(self._ask.prompt_tokens, self._ask.max_tokens)
             if not await self._store.spend(self._day, micro, round(cloud.dollars_per_day * MICRO)):
                 self._told.values[names.METRIC_FALLBACK_SPENT] += 1
+                self._free = False
                 await self._store.give_back(self._caller.id, self._day, request=False, fallback=True, once="")
                 return f"the day's ${cloud.dollars_per_day:g} are spent"
         except StoreError as error:
@@ -119,6 +128,8 @@ class Record:
 
     async def settle(self) -> None:
         """Write down what came of it; the store's silence loses no answer."""
+        if self._reserving:
+            await self._reserving
         tokens = self._usage.get("completion_tokens")
         paid = 0
         if self._reserved and not self._free:

@@ -337,3 +337,47 @@ async def test_spend_is_reserved_at_the_limit_and_settled_at_what_was_used() -> 
             assert used == 7 * 1 + 6 * 2, "micro-dollars of the usage that the cloud reported"
             assert "are spent" in (await caller.chat(max_tokens=4000)).body["error"]["message"]
             assert found._spent[today()] == used
+
+
+class Slow(MemoryStore):
+    """A table that reserves, and whose answer is on its way until `goes_on`."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self.reserved, self.goes_on, self._fails = asyncio.Event(), asyncio.Event(), fails
+
+    async def spend(self, day: str, micro: int, limit: int | None) -> bool:
+        if limit is None:
+            return await super().spend(day, micro, limit)
+        if self._fails:
+            raise StoreError("no answer within 300 ms")
+        taken = await super().spend(day, micro, limit)
+        self.reserved.set()
+        await self.goes_on.wait()
+        return taken
+
+    def fallbacks(self) -> int:
+        return sum(used for (_, what, _), used in self._used.items() if what == "fallbacks")
+
+
+@on_loop
+async def test_caller_who_leaves_while_the_cloud_is_reserved_for_him_leaves_nothing_reserved() -> None:
+    found = Slow()
+    async with Target() as cloud, serving(closed_port(), cloud.url, store=found) as caller:
+        asking = asyncio.create_task(caller.chat())
+        await found.reserved.wait()
+        asking.cancel()
+        while caller.gateway._open:
+            await asyncio.sleep(0.01)
+        found.goes_on.set()
+        await caller.gateway.settled()
+        assert (found.fallbacks(), found._spent[today()], cloud.asked) == (0, 0, [])
+
+
+@on_loop
+async def test_allowance_is_given_back_where_what_it_costs_cannot_be_counted() -> None:
+    found = Slow(fails=True)
+    async with Target() as cloud, serving(closed_port(), cloud.url, store=found, budgets=QUICK) as caller:
+        assert (await caller.chat()).status == 503
+        await caller.gateway.settled()
+        assert (found.fallbacks(), cloud.asked) == (0, [])
