@@ -107,17 +107,14 @@ class Serving:
             else fallback.cloud_budget(elapsed, self._ask.stream, self._config.gateway.budgets)
         )
         by = self._arrived + seconds
-        if tier is Tier.CLOUD:
-            await self._reserve()
-        self._record.sent(tier, self._why_not_gpu() if tier is Tier.CLOUD else "")
-        self._asked_at = self._clock()
         if tier is Tier.GPU:
+            self._record.sent(tier)
             continued = {lane_headers.CONTINUED: lane_headers.YES} if self._continuable else {}
             headers = {**self._record.headers(seconds), **continued}
             tried = {failure.box for failure in self._failures}
             asked = self._gpu.asked(self._ask, headers, by, fresh=fresh, tried=tried)
         else:
-            asked = self._cloud.asked(self._ask, by)
+            asked = self._cloud.asked(self._ask, by, self._reserve)
         try:
             async with asked as answer:
                 return await (self._stream(answer, tier, by) if self._ask.stream else self._whole(answer, tier, by))
@@ -137,6 +134,8 @@ class Serving:
         refused = await self._record.reserve_cloud()
         if refused:
             raise targets.FailedError(Failure(Tier.CLOUD, Kind.LIMIT, self._clock() - self._arrived, message=refused))
+        self._record.sent(Tier.CLOUD, self._why_not_gpu())
+        self._asked_at = self._clock()
 
     async def _whole(self, answer: upstream.Answer, tier: Tier, by: float) -> web.StreamResponse:
         found = await answer.whole(by)
@@ -222,16 +221,14 @@ class Serving:
 
     async def _continue(self) -> None:
         """The cloud goes on where the GPU stopped; the first chunk of its says so."""
-        await self._reserve()
         sofar = {"role": "assistant", "content": "".join(self._text)}
         left = max(1, self._ask.max_tokens - self._reply.tokens)
         ask = replace(
             self._ask, body={**self._ask.body, "messages": [*self._ask.body["messages"], sofar]}, max_tokens=left
         )
         by = self._clock() + self._config.gateway.budgets.fallback_first_token_seconds
-        self._record.sent(Tier.CLOUD)
         try:
-            async with self._cloud.asked(ask, by) as answer:
+            async with self._cloud.asked(ask, by, self._reserve) as answer:
                 await self._relay(answer, Tier.CLOUD, by, {"continued_by": self._config.gateway.fallback.model})
         except upstream.UpstreamError as error:
             raise targets.FailedError(self._failure(error, Tier.CLOUD)) from None

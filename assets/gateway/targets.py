@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -166,11 +166,17 @@ class Cloud:
         return self.restraint.closed(self._clock(), continues=ask.continues)
 
     @asynccontextmanager
-    async def asked(self, ask: Ask, by: float) -> AsyncGenerator[upstream.Answer]:
-        """An answer that has begun, for as long as the block reads it; raises UpstreamError."""
+    async def asked(
+        self, ask: Ask, by: float, reserve: Callable[[], Awaitable[None]]
+    ) -> AsyncGenerator[upstream.Answer]:
+        """An answer that has begun, for as long as the block reads it; raises UpstreamError, or what `reserve` raises.
+
+        Who is reserved for is with it already: a crowd that comes meanwhile would find room for all.
+        """
         answer = None
         self.restraint.in_flight += 1
         try:
+            await reserve()
             answer = await self._post(ask, by)
             yield answer
             self.restraint.judged(self._clock(), well=True)

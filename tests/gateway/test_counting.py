@@ -23,7 +23,7 @@ from gateway.memory import MemoryStore
 from gateway.record import today
 from gateway.store import Admitted, BusyError, CapReached, DynamoStore, Seen, StoreError
 from tests.gateway.running import FAST, MANY, closed_port, on_loop, serving
-from tests.gateway.targets import Target, answers, breaks, fails
+from tests.gateway.targets import Target, Turn, answers, breaks, fails
 
 pytestmark = pytest.mark.slow  # loads moto
 
@@ -381,3 +381,26 @@ async def test_allowance_is_given_back_where_what_it_costs_cannot_be_counted() -
         assert (await caller.chat()).status == 503
         await caller.gateway.settled()
         assert (found.fallbacks(), cloud.asked) == (0, [])
+
+
+@on_loop
+async def test_a_crowd_that_spills_at_once_asks_the_cloud_as_many_at_once_as_it_may() -> None:
+    at_once = most = 0
+
+    async def counted(turn: Turn) -> None:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await turn.pause(0.1)
+        at_once -= 1
+        await answers()(turn)
+
+    found = Slow()
+    async with Target(counted) as cloud:
+        async with serving(closed_port(), cloud.url, store=found, cloud_settings={"concurrency": 2}) as caller:
+            crowd = [asyncio.create_task(caller.chat()) for _ in range(6)]
+            await found.reserved.wait()
+            await asyncio.sleep(0.1)  # the others come while the first is reserved for
+            found.goes_on.set()
+            assert [(await each).status for each in crowd] == [200] * 6
+    assert most == 2
