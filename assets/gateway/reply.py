@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -113,13 +113,16 @@ class Reply:
         return self._response
 
     async def _write(self, data: bytes) -> None:
-        """One write is one event, so that no comment lands inside one. Who reads nothing for long is let go."""
+        """One write is one event, so that no comment lands inside one."""
         assert self._response is not None  # noqa: S101  begin came first
-        loop = asyncio.get_running_loop()
-        self.written_at = loop.time()
+        self.written_at = asyncio.get_running_loop().time()
+        await self._taken(self._response.write(data))
+
+    async def _taken(self, writing: Awaitable[None]) -> None:
+        """Who reads nothing for long is let go."""
         try:
             async with asyncio.timeout(self._write_seconds):
-                await self._response.write(data)
+                await writing
         except TimeoutError:
             if self._request.transport:
                 self._request.transport.abort()
@@ -127,5 +130,5 @@ class Reply:
 
     async def _closed(self) -> web.StreamResponse:
         assert self._response is not None  # noqa: S101
-        await self._response.write_eof()
+        await self._taken(self._response.write_eof())
         return self._response

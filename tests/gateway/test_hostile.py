@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
 from fleet.config.gateway_settings import CallerTier, Limits
 from tests.gateway.running import FAST, HELLO, MANY, MODEL, Caller, closed_port, on_loop, serving
@@ -242,6 +244,22 @@ async def test_slow_reader_is_let_go_and_its_generation_with_it() -> None:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000, "10 MB were waiting for him"
         writer.close()
         assert (await caller.get("/v1/health")).status == 200
+
+
+async def _waits(response: web.StreamResponse, data: bytes = b"") -> None:
+    """What aiohttp does where more than 64 KiB are not taken yet: measured, of an answer that ends just then."""
+    await asyncio.Event().wait()
+
+
+@on_loop
+async def test_reader_who_stops_at_the_end_of_an_answer_is_let_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web.StreamResponse, "write_eof", _waits)
+    async with Target() as gpu, serving(gpu.url, budgets=replace(FAST, wall_seconds=0.3)) as caller:
+        with pytest.raises(aiohttp.ClientError):
+            await asyncio.wait_for(caller.chat(stream=True), 5)
+        await caller.gateway.settled()
+        assert not caller.gateway._open
+        assert b"llm_gateway_answers_broken_total 0.0" in caller.gateway.metrics.text()
 
 
 @on_loop
