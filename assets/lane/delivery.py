@@ -3,7 +3,7 @@
 import asyncio
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Optional
 
 from aiohttp import web
@@ -54,8 +54,7 @@ class Delivery:
                 return await self._failed(request, turn, response, error)
             if part is None:
                 assert response is not None  # noqa: S101  an answer has bytes
-                await response.write_eof()
-                return response
+                return await self._end(request, response)
             data, tokens = part
             if not turn.asked.stream:
                 turn.entry.delivered = turn.entry.decoded
@@ -89,12 +88,20 @@ class Delivery:
             raise ConnectionResetError("the caller has left")
         if len(data) <= SMALL_BYTES and not transport.get_write_buffer_size():
             return await response.write(data)
+        return await self._taken(transport, response.write(data))
+
+    async def _end(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+        if request.transport is None:
+            raise ConnectionResetError("the caller has left")
+        await self._taken(request.transport, response.write_eof())
+        return response
+
+    async def _taken(self, transport: asyncio.Transport, writing: Awaitable[None]) -> None:
         try:
-            await asyncio.wait_for(response.write(data), self._config.reader_seconds)
+            await asyncio.wait_for(writing, self._config.reader_seconds)
         except asyncio.TimeoutError:
             transport.abort()
             raise ConnectionResetError("the caller reads nothing") from None
-        return None
 
     async def _failed(
         self, request: web.Request, turn: Turn, response: Optional[web.StreamResponse], error: Exception
@@ -125,8 +132,7 @@ class Delivery:
         else:
             last = sse.dumps({"error": str(error)}) + b"\n"
         await self._write(request, response, last)
-        await response.write_eof()
-        return response
+        return await self._end(request, response)
 
 
 def _inexact(turn: Turn) -> bool:

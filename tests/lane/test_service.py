@@ -7,6 +7,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 
 from lane.config import OLLAMA
 from lane.estimates import Span
@@ -445,6 +446,20 @@ async def test_a_caller_whose_leaving_is_seen_twice_at_once_leaves_nothing_behin
             await caller.chat(stream=True)
         await asyncio.wait_for(caller.until(lambda: caller.lane.streams == 0), 10)
         assert caller.lane.line.counts["caller_left"] == 1
+
+
+@on_loop
+async def test_a_reader_who_stops_at_the_end_of_an_answer_holds_up_no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def waits(response: web.StreamResponse, data: bytes = b"") -> None:
+        """What aiohttp does where more than 64 KiB are not taken yet."""
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(web.StreamResponse, "write_eof", waits)
+    for act in (answers(), breaks("Spot", how="cut")):
+        async with Target(act) as engine, serving(engine.url, exact=False, reader_seconds=0.2) as caller:
+            with pytest.raises(aiohttp.ClientError):
+                await asyncio.wait_for(caller.chat(stream=True), 5)
+            await asyncio.wait_for(caller.until(lambda: caller.lane.streams == 0), 5)
 
 
 @on_loop
