@@ -688,6 +688,26 @@ COMMANDS = (
         ),
     ),
     WrongCommand(
+        "a folder for the record of the probes, which a flip and a prompt came before",
+        ("probe", "--all", "--yes", "--why", "x", "--record", "."),
+        (
+            "Usage: fleetctl probe [OPTIONS]",
+            "Try 'fleetctl probe --help' for help.",
+            "",
+            "Error: Invalid value for '--record': File '.' is a directory.",
+        ),
+    ),
+    WrongCommand(
+        "a folder for a review's comment",
+        ("review", "--out", "."),
+        (
+            "Usage: fleetctl review [OPTIONS]",
+            "Try 'fleetctl review --help' for help.",
+            "",
+            "Error: Invalid value for '--out': File '.' is a directory.",
+        ),
+    ),
+    WrongCommand(
         "watching as JSON",
         ("status", "--watch", "--json"),
         ("status: --watch draws on the terminal; allowed: --watch or --json, not both",),

@@ -175,7 +175,7 @@ OPERATOR_COMMANDS = tuple(_operator_command(name) for name in commands.EFFECT if
     show_default=True,
     help="What `make synth` made.",
 )
-@click.option("--out", type=click.Path(path_type=Path), help="Write the comment here as well.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the comment here as well.")
 @json_option
 @pass_operator
 def review_command(operator: Operator, assembly: Path, out: Path | None, as_json: bool) -> None:

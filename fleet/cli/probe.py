@@ -20,7 +20,11 @@ WORDS = {True: "as the table says", False: "OTHERWISE", None: "not seen"}
 @click.option("--why", required=True, help="The reason; it is recorded in the decision log and in the mail.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--all", "everything", is_flag=True, help="Look for every row of docs/aws-behaviours.md to be probed.")
-@click.option("--record", type=click.Path(path_type=Path), help="With --all: write what was seen, and fill the table.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="With --all: write what was seen, and fill the table.",
+)
 @json_option
 @pass_operator
 def probe_command(
