@@ -143,6 +143,8 @@ def explain(error: Exception, *, service: str, operation: str) -> OperatorError:
         return _explain_answer(error, call=call, needed=permission(service, operation))
     if isinstance(error, BotoCoreError):
         return OperatorError(f"{call}: {error}", "report this: the call itself is built wrongly")
+    if isinstance(error, ValueError):  # botocore's own for an endpoint without a scheme
+        return RefusedError(f"{call}: {error}", "correct AWS_ENDPOINT_URL, or unset it: an address as http://HOST:PORT")
     raise error
 
 

@@ -47,6 +47,7 @@ def answered(code: str, message: str = "", status: int = 400) -> ClientError:
         ),
         (EndpointConnectionError(endpoint_url="http://x"), aws_errors.UnreachableError, 1, "AWS_ENDPOINT_URL"),
         (ConnectTimeoutError(endpoint_url="http://x"), aws_errors.UnreachableError, 1, "no answer"),
+        (ValueError("Invalid endpoint: localhost:5000"), aws_errors.RefusedError, 2, "correct AWS_ENDPOINT_URL"),
         (ParamValidationError(report="missing"), aws_errors.OperatorError, 1, "built wrongly"),
     ],
 )
