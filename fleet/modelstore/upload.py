@@ -6,6 +6,7 @@ the boxes is keyed by the ETags: the same file has the same ETag wherever and wh
 """
 
 import hashlib
+import os
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
@@ -51,8 +52,12 @@ def look(settings: Settings, files: Mapping[str, Path]) -> None:
     """Kind and size of every file that was given, in a moment; raises PublishError with all that is wrong."""
     problems: list[str] = []
     for name, path in files.items():
-        found = LOOKS[name](path, settings) if path.is_file() else ("no such file; a readable file is needed",)
-        problems += [f"--{name} {path}: {problem}" for problem in found]
+        if not path.is_file():
+            problems.append(f"--{name} {path}: no such file; a readable file is needed")
+        elif not os.access(path, os.R_OK):
+            problems.append(f"--{name} {path}: not readable; a readable file is needed")
+        else:
+            problems += [f"--{name} {path}: {problem}" for problem in LOOKS[name](path, settings)]
     if problems:
         raise PublishError(problems)
 

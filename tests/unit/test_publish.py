@@ -168,6 +168,19 @@ def test_all_that_is_wrong_with_the_files_is_told_at_once(settings: Settings, fi
     ]
 
 
+def test_a_file_that_may_not_be_read_is_told_beside_the_others(
+    settings: Settings, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files["gguf"].write_text("no weights")
+    monkeypatch.setattr(upload.os, "access", lambda path, _: path != files["modelfile"])  # root may read all
+    with pytest.raises(upload.PublishError) as caught:
+        upload.look(settings, files)
+    assert str(caught.value).split("\n  ")[1:] == [
+        f"--gguf {files['gguf']}: not a GGUF file; its first four bytes are GGUF",
+        f"--modelfile {files['modelfile']}: not readable; a readable file is needed",
+    ]
+
+
 def test_another_file_than_the_pinned_one_is_refused(settings: Settings, files: dict[str, Path]) -> None:
     pinned = replace(settings, model=replace(settings.model, gguf=replace(settings.model.gguf, sha256="0" * 64)))
     with pytest.raises(upload.PublishError) as caught:
