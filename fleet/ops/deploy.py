@@ -33,6 +33,7 @@ FAULTS = ("--app", "python -m stacks.faults", "--output", "build/faults")  # an 
 TABLE_USD_PER_GB_MONTH = 0.45  # DynamoDB Standard and its point-in-time recovery, us-east-2, July 2026, from memory
 DELETED_SECONDS = 1800  # streams end within 10 minutes, balancer and tasks after them
 POLL_SECONDS = 5.0
+EXIT_INTERRUPTED = 130  # as a shell tells of Ctrl-C
 S3_USD_PER_GB_MONTH = 0.023  # S3 Standard, us-east-2, July 2026
 
 
@@ -181,6 +182,12 @@ def main() -> None:
     except OperatorError as error:
         sys.stderr.write(f"{printable(str(error))}\n")
         sys.exit(error.code)
+    except KeyboardInterrupt:
+        sys.stderr.write(
+            f"\n{verb}: interrupted; what CloudFormation has begun goes on without us. "
+            f"`fleetctl preflight` tells how the stacks stand; then run `make {verb}` again.\n"
+        )
+        sys.exit(EXIT_INTERRUPTED)
 
 
 if __name__ == "__main__":

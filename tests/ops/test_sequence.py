@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from fleet.account.aws_errors import MissingError
+from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.ops import deploy
 from fleet.ops.checks_roll import InTheWayError
 from fleet.ops.deploy import NotDestroyedError
+from tests.synth import CDK_JSON
 
 
 @pytest.fixture
@@ -194,3 +196,22 @@ def test_the_profile_that_the_cli_is_given_is_the_one_that_our_own_calls_use(
     assert signer._credentials.access_key == "FROMTHEPROFILE"
     plain = deploy._account(settings, arguments[:-2]).client("sts")._request_signer
     assert plain._credentials.access_key == "FROMTHEENVIRONMENT"
+
+
+@pytest.mark.parametrize("verb", ["deploy", "destroy"])
+def test_an_interrupted_verb_says_that_cloudformation_goes_on_and_shows_no_traceback(
+    verb: str, account: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: str) -> None:
+        raise KeyboardInterrupt
+
+    account()
+    monkeypatch.setattr(deploy, "_cdk", interrupted)
+    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
+    settings = validation.load(CDK_JSON)
+    monkeypatch.setattr(deploy.validation, "load", lambda: settings)
+    monkeypatch.setattr("sys.argv", ["deploy", verb])
+    with pytest.raises(SystemExit) as left:
+        deploy.main()
+    assert left.value.code == 130
+    assert f"then run `make {verb}` again" in capsys.readouterr().err
