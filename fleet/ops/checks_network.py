@@ -29,8 +29,15 @@ def network(ground: Ground) -> Finding:
             "name public subnets in network.subnet_ids, or set network.private_subnets where a NAT or endpoints stand",
         )
     if wanted.route_table_ids:
+        taken = {table for service in _own_endpoints(ground) for table in _tables_with_endpoint(ground, service)}
+        twice = sorted(taken & set(wanted.route_table_ids))
+        if twice and ground.group is None:  # once the fleet stands they are its own
+            return failed(
+                f"a gateway endpoint stands in {', '.join(twice)}: AWS takes no second, and the deploy would roll back",
+                "leave network.route_table_ids empty; a route table that lacks it: aws ec2 modify-vpc-endpoint",
+            )
         return passed(f"{len(subnets)} subnets of {wanted.vpc_id}; the fleet makes their S3 endpoint")
-    reached = _tables_with_s3_endpoint(ground)
+    reached = _tables_with_endpoint(ground, "s3")
     bare = [subnet for subnet, table in tables.items() if table.get("RouteTableId") not in reached]
     if bare:
         return failed(
@@ -96,12 +103,17 @@ def _to_the_internet(table: dict[str, Any]) -> bool:
     )
 
 
-def _tables_with_s3_endpoint(ground: Ground) -> set[str]:
-    s3 = f"com.amazonaws.{ground.settings.region}.s3"
+def _own_endpoints(ground: Ground) -> tuple[str, ...]:
+    """Gateway endpoints that the fleet makes where it is given route tables."""
+    return ("s3", "dynamodb") if ground.settings.gateway else ("s3",)
+
+
+def _tables_with_endpoint(ground: Ground, service: str) -> set[str]:
+    name = f"com.amazonaws.{ground.settings.region}.{service}"
     return {
         table
         for endpoint in _endpoints(ground)
-        if endpoint["ServiceName"] == s3
+        if endpoint["ServiceName"] == name
         for table in endpoint.get("RouteTableIds", [])
     }
 

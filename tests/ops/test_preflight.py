@@ -9,6 +9,7 @@ import pytest
 
 from fleet.account.aws_errors import AccessDeniedError, CredentialsError, MissingError
 from fleet.config import box_config
+from fleet.config.gateway_settings import Gateway
 from fleet.config.settings import Network, Settings
 from fleet.core import names
 from fleet.ops import checks_account as account
@@ -299,6 +300,21 @@ def test_subnets_without_an_s3_endpoint_fail_unless_the_fleet_makes_it(ask: Any)
     assert ask(network.network, subnets(*RIGHT, endpoints=()), network=made).level is Level.PASS
 
 
+@pytest.mark.parametrize(("service", "gateway"), [("s3", None), ("dynamodb", Gateway())])
+def test_an_endpoint_that_stands_where_the_first_deploy_would_make_one_fails(
+    ask: Any, service: str, gateway: Gateway | None
+) -> None:
+    world = subnets(*RIGHT)
+    world["ec2 DescribeVpcEndpoints"]["VpcEndpoints"][0]["ServiceName"] = f"com.amazonaws.us-east-2.{service}"
+    world["autoscaling DescribeAutoScalingGroups"] = {"AutoScalingGroups": []}
+    made = dataclasses.replace(EXISTING, route_table_ids=("rtb-main", "rtb-main"))
+    found = ask(network.network, world, network=made, gateway=gateway)
+    assert (found.level, "a gateway endpoint stands in rtb-main" in found.found) == (Level.FAIL, True)
+    world["autoscaling DescribeAutoScalingGroups"] = {"AutoScalingGroups": [{"AutoScalingGroupName": "llm-gpu"}]}
+    standing = ask(network.network, world, network=made, gateway=gateway)
+    assert standing.level is Level.PASS, "of a fleet that stands it is its own"
+
+
 PRIVATE = dataclasses.replace(EXISTING, private_subnets=True, route_table_ids=("rtb-main", "rtb-main"))
 
 
@@ -308,7 +324,7 @@ def main_table(*routes: dict[str, str]) -> dict[str, Any]:
 
 def test_private_subnets_pass_by_a_nat_and_fail_by_an_internet_gateway(ask: Any) -> None:
     nat = main_table({"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"})
-    assert ask(network.network, subnets(*RIGHT, tables=(nat,)), network=PRIVATE).level is Level.PASS
+    assert ask(network.network, subnets(*RIGHT, tables=(nat,), endpoints=()), network=PRIVATE).level is Level.PASS
     public = ask(network.network, subnets(*RIGHT), network=PRIVATE)
     assert (public.level, "which takes no private address: subnet-1, subnet-2" in public.found) == (Level.FAIL, True)
 
