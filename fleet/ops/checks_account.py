@@ -11,6 +11,9 @@ BOOTSTRAP_NEEDED = 6  # what the CDK's default synthesizer asks for; a test comp
 # Reserving one execution must leave this many unreserved (Lambda's own rule); new accounts may have 10 in all.
 UNRESERVED_FLOOR = 100
 
+# With an account's first cluster AWS makes the role and fails on it, as it is not known everywhere yet.
+LINKED_ROLES_GATEWAY = {"AWSServiceRoleForECS": "ecs.amazonaws.com"}
+
 
 def credentials(ground: Ground) -> Finding:
     """Whose account this is."""
@@ -113,7 +116,8 @@ def lambda_concurrency(ground: Ground) -> Finding:
 def linked_roles(ground: Ground) -> Finding:
     """Whether the roles that AWS's own services act through exist."""
     missing = []
-    for role, service in names.LINKED_ROLES.items():
+    roles = {**names.LINKED_ROLES, **(LINKED_ROLES_GATEWAY if ground.settings.gateway else {})}
+    for role, service in roles.items():
         try:
             ground.aws.call("iam", "GetRole", RoleName=role)
         except MissingError:
@@ -123,7 +127,7 @@ def linked_roles(ground: Ground) -> Finding:
             f"aws iam create-service-linked-role --aws-service-name {service}" for _, service in missing
         )
         return warned(f"missing: {', '.join(role for role, _ in missing)}; a deploy makes them if it can", commands)
-    return passed(", ".join(names.LINKED_ROLES))
+    return passed(", ".join(roles))
 
 
 def ebs_key(ground: Ground) -> Finding:

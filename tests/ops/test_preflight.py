@@ -97,6 +97,16 @@ def test_a_missing_linked_role_warns_with_the_command_that_makes_it(ask: Any) ->
     assert found.remedy == "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
 
 
+def test_a_gateways_first_cluster_in_an_account_needs_a_role_that_a_fleet_alone_does_not(ask: Any) -> None:
+    without_ecs = {"iam GetRole": lambda RoleName: GONE if RoleName.endswith("ECS") else {"Role": {}}}
+    assert ask(account.linked_roles, without_ecs).level is Level.PASS
+    found = ask(account.linked_roles, without_ecs, gateway=Gateway())
+    assert (found.level, found.remedy) == (
+        Level.WARN,
+        "aws iam create-service-linked-role --aws-service-name ecs.amazonaws.com",
+    )
+
+
 KEY = "arn:aws:kms:us-east-2:123456789012:key/0a1b"
 SCALING = "arn:aws:iam::123456789012:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
 
