@@ -101,9 +101,10 @@ class GatewayTable:
 
     def failed_over(self, most: int, now: datetime) -> list[Line]:
         """The last that the fallback answered, the newest first."""
-        ids: list[str] = []
+        ids: dict[str, None] = {}  # a caller may have named two requests alike
         for day in days(now, KEPT_DAYS):
-            ids += [str(each["id"]) for each in self._query(items.failed_over_pk(day), most - len(ids))]
+            found = self._query(items.failed_over_pk(day), most - len(ids))
+            ids |= dict.fromkeys(str(each["id"]) for each in found)
             if len(ids) >= most:
                 break
         lines = {each["id"]: Line.read(each) for each in self._read(items.key(items.request_pk(i)) for i in ids)}

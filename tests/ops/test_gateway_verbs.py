@@ -106,6 +106,19 @@ def test_usage_is_what_the_gateway_counted(
     assert "ann" in fleetctl("key", "usage").stdout
 
 
+def test_requests_that_a_caller_named_alike_are_told_once(fleetctl: Fleetctl, table: DynamoStore) -> None:
+    """A program that tries again sends its x-request-id again; DynamoDB refuses a read of one key twice."""
+    now = int(time.time())
+
+    async def wrote() -> None:
+        for began in (now - 60, now - 5):
+            done = {"state": State.DONE, "answered_by": "fallback"}
+            await table.write(Line(id="trace-0001", caller="key:a", began=began, until=began, **done))
+
+    asyncio.run(wrote())
+    assert [(line["id"]) for line in told(fleetctl("requests", "--json"))] == ["trace-0001"]
+
+
 def test_requests_tells_of_one_of_the_last_that_failed_over_or_of_all(
     fleetctl: Fleetctl, table: DynamoStore, tmp_path: Path
 ) -> None:
