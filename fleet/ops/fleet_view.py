@@ -21,6 +21,7 @@ DECISIONS_SINCE_HOURS = 6  # twelve scans
 DECISION_SCANS = 2  # asked first: the log is told oldest first, in pages that may be empty
 DECISION_PAGES = 3  # of both windows: with the other twelve calls of a look, fifteen
 BOOTS_SINCE_DAYS = 14  # a minute each: within the 15 days for which CloudWatch keeps those
+GATEWAY_PAGES = ("gateway-down", "gateway-errors", "gateway-nobody-answers", "gateway-spend")  # a test has them all
 TOLD_SINCE_SECONDS = 300  # what is told every minute while it is so, and CloudWatch takes a minute or two
 
 
@@ -136,7 +137,7 @@ def look(settings: Settings, aws: Aws) -> View:
 
 def gateway_view(aws: Aws, fleet: str) -> GatewayView:
     """Two calls; a gateway that is not deployed yet has no task and wants none."""
-    name, prefix = names.gateway_service(fleet), f"{fleet}-gateway-"
+    name = names.gateway_service(fleet)
     try:
         found = aws.call("ecs", "DescribeServices", cluster=name, services=[name])["services"]
     except MissingError:
@@ -144,7 +145,8 @@ def gateway_view(aws: Aws, fleet: str) -> GatewayView:
     found = [service for service in found if service["status"] == "ACTIVE"]  # one that went is told for a while
     if not found:
         return GatewayView(0, 0, "not deployed", ())
-    alarms = aws.call("cloudwatch", "DescribeAlarms", AlarmNamePrefix=prefix, StateValue="ALARM")["MetricAlarms"]
+    wanted = [f"{fleet}-{page}" for page in GATEWAY_PAGES]  # each by its name: a fleet FLEET-gateway has some alike
+    alarms = aws.call("cloudwatch", "DescribeAlarms", AlarmNames=wanted, StateValue="ALARM")["MetricAlarms"]
     lit = tuple(alarm["AlarmName"].removeprefix(f"{fleet}-") for alarm in alarms)
     rollout = next((each.get("rolloutState", "") for each in found[0]["deployments"]), "")
     return GatewayView(found[0]["runningCount"], found[0]["desiredCount"], rollout, lit)

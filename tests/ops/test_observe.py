@@ -55,3 +55,19 @@ def test_a_token_that_is_left_in_the_newest_window_is_told(settings: Settings) -
     log = Log([[], [], [], [decision(9)]], [[decision(1)]])
     assert last(settings, log) == ([], False)
     assert len(log.asked) == 3
+
+
+def test_a_lit_alarm_of_a_fleet_whose_name_goes_on_as_a_gateways_is_not_told(answers: Any) -> None:
+    lit = ["llm-gateway-down", "llm-gateway-no-healthy-target"]  # the second of a fleet llm-gateway
+
+    def described(
+        AlarmNames: tuple[str, ...] = (), AlarmNamePrefix: str = "nothing", StateValue: str = ""
+    ) -> dict[str, Any]:
+        found = [name for name in lit if name in AlarmNames or name.startswith(AlarmNamePrefix)]
+        return {"MetricAlarms": [{"AlarmName": name} for name in found]}
+
+    service = {"status": "ACTIVE", "deployments": [], "runningCount": 2, "desiredCount": 2}
+    aws = answers(
+        **{"ecs DescribeServices": {"services": [service]}, "cloudwatch DescribeAlarms": described},
+    )
+    assert fleet_view.gateway_view(aws, "llm").lit == ("gateway-down",)

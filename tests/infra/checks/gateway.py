@@ -8,6 +8,7 @@ from fleet.config.gateway_settings import Gateway
 from fleet.config.section import from_plain
 from fleet.config.settings import Settings
 from fleet.core import names
+from fleet.ops.fleet_view import GATEWAY_PAGES
 from tests.infra.checks.shared import (
     ACCOUNT,
     ALARM,
@@ -268,6 +269,7 @@ def alarms_mail_both_ways_and_name_their_page(t: Templates, s: Settings) -> None
         },
     }
     assert set(alarms) == {f"llm-{page}" for page in expected}
+    assert set(expected) == set(GATEWAY_PAGES), "status tells of each"
     for page, wanted in expected.items():
         alarm = alarms[f"llm-{page}"]
         assert alarm["AlarmDescription"].endswith(f"What to do: docs/runbook/{page}.md")
