@@ -73,7 +73,7 @@ class GatewayStack(BaseStack):
                     on=self.table_arn,
                 )
             ],
-            timeout_seconds=60,
+            timeout_seconds=300,  # aws-behaviours: backups-after-table
         )
         return cdk.CustomResource(
             self,

@@ -8,6 +8,7 @@ from typing import Any
 
 import boto3
 import pytest
+from botocore.client import BaseClient
 from botocore.exceptions import ClientError
 from moto import mock_aws
 
@@ -126,6 +127,26 @@ def test_a_gateway_that_returns_takes_up_its_table_with_everything_in_it(kind: s
         "TimeToLiveStatus": "ENABLED",
         "AttributeName": "ttl",
     }
+
+
+def test_backups_that_come_after_the_table_are_waited_for(
+    cloudformation: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    call = BaseClient._make_api_call
+
+    def late(client: Any, operation: str, arguments: Any) -> Any:
+        asked.append(operation)
+        if operation == "UpdateContinuousBackups" and asked.count(operation) < 3:
+            error = {"Code": "ContinuousBackupsUnavailableException", "Message": "Backups are being enabled"}
+            raise client.exceptions.from_code(error["Code"])({"Error": error}, operation)
+        return call(client, operation, arguments)
+
+    monkeypatch.setattr(BaseClient, "_make_api_call", late)
+    monkeypatch.setattr(create_table, "WAIT_SECONDS", 0)
+    create_table.handler(request(cloudformation, "Create", TABLE), None)
+    assert [answer["Status"] for answer in cloudformation.received] == ["SUCCESS"]
+    assert asked.count("UpdateContinuousBackups") == 3
 
 
 def test_empty_store_fails_the_deploy_naming_keys_and_remedy(cloudformation: Answers) -> None:

@@ -183,7 +183,7 @@ def table_is_created_if_absent_and_kept(t: Templates, s: Settings) -> None:
         "MemorySize": 128,
         "Role": "<CreateTableRole.Arn>",
         "Runtime": "python3.14",
-        "Timeout": 60,
+        "Timeout": 300,
     }
     assert set(function["DependsOn"]) == {"CreateTableRoleDefaultPolicy", "CreateTableRole"}
 
