@@ -94,6 +94,9 @@ class Gateway:
         except web.HTTPException as error:
             told.reason = HTTPStatus(error.status).phrase.lower().replace(" ", "_")
             response = _json(error.status, error_body(error.reason, told.reason, error.status))
+        except RecursionError:  # what could just be read may be too deep to be written again
+            told.reason = "invalid_json"
+            response = self._refused(Refusal(400, "The body is nested too deeply", told.reason))
         except Exception:
             LOG.exception("request %s", request["id"])
             told.values[names.METRIC_ANSWERS_BROKEN] = 1

@@ -157,6 +157,17 @@ def test_only_what_is_on_the_list_travels_to_a_target(gateway: Open) -> None:
     assert sent["max_tokens"] == LIMITS.default_max_tokens, "an engine's own default is endless"
 
 
+def test_nesting_that_can_be_read_and_not_written_again_is_the_callers_mistake(gateway: Open) -> None:
+    async def at(depth: int) -> int:
+        deep = f'{{"model":"{MODEL}","messages":[{{"role":"user","content":[{{"text":{"[" * depth}{"]" * depth}}}]}}]}}'
+        url = f"{gateway.caller.url}/v1/chat/completions"
+        async with gateway.caller.session.post(url, data=deep.encode()) as response:
+            return response.status
+
+    statuses = [gateway.loop.run_until_complete(at(depth)) for depth in range(900, 1000)]
+    assert set(statuses) == {200, 400}
+
+
 @on_loop
 async def test_fifty_at_once_are_refused_by_number_before_any_estimate() -> None:
     few = replace(MANY, anonymous=CallerTier(requests_per_day=1000, fallbacks_per_day=5, parallel=2))
