@@ -49,6 +49,7 @@ def start(box: Box, instance_id: str) -> None:
         "inexact_slices": box.lane_inexact_slices,
         "drain_seconds": STOPPING_SECONDS,
     }
+    paths.FIGURES.mkdir(parents=True, exist_ok=True)  # the unit shows it to the lane as it stands at its start
     ENVIRONMENT.write_text(f"LANE_CONFIG='{json.dumps(given)}'\n")
     systemctl.start(names.LANE_UNIT)
 

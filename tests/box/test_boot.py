@@ -3,10 +3,13 @@
 import dataclasses
 import json
 import re
+import urllib.request
 
 from fleet.core import names
 from tests.box import netns, world
 from tests.box.conftest import GRANTED, Base, MakeWorld, called
+
+LANE_METRICS = f"http://127.0.0.1:{names.LANE_ADMIN_PORT}/metrics"  # as seen from within a box
 
 
 def stage(box: world.World, name: str) -> dict[str, str]:
@@ -101,6 +104,8 @@ def test_boot_reports_every_stage_its_graph_and_path_in_log_metrics_and_cloudwat
     stages = {metric["Dimensions"][names.DIMENSION_STAGE] for metric in metrics}
     assert {"gate", "restore", "warm_up", names.STAGE_TOTAL} <= stages
     assert box.metrics(names.METRIC_REPLACEMENT_READY_SECONDS)
+    with netns.inside(box.box), urllib.request.urlopen(LANE_METRICS, timeout=10) as answer:
+        assert f"\n{names.SPOT_READY_LATENCY} " in answer.read().decode()
     secrets = json.loads(box.metadata.paths[f"meta-data/iam/security-credentials/{world.ROLE}"])
     for text in (box.log(), box.journal(), "\n".join(shipped)):
         for secret in (secrets["SecretAccessKey"], secrets["Token"], "Signature=", *box.metadata.tokens):

@@ -56,17 +56,22 @@ def _hidden(unit: dict[str, list[str]]) -> list[str]:
         steps.append("umount -l /mnt")
     shown = [path for path in _all(unit, "BindReadOnlyPaths") if Path(path).exists()]
     steps += ["mount -t tmpfs tmpfs /mnt"] if shown else []
-    steps += [f"touch /mnt/{number} && mount --bind {path} /mnt/{number}" for number, path in enumerate(shown)]
+    steps += [f"{_point(path, f'/mnt/{n}')} && mount --bind {path} /mnt/{n}" for n, path in enumerate(shown)]
     for word in _all(unit, "TemporaryFileSystem"):
         path, _, options = word.partition(":")
         steps.append(f"mount -t tmpfs tmpfs {path}")
         for number, each in enumerate(shown):
-            steps.append(f"mkdir -p {Path(each).parent} && touch {each} && mount --bind /mnt/{number} {each}")
+            steps.append(f"{_point(each, each)} && mount --bind /mnt/{number} {each}")
         steps.append(f"mount -o remount,{options or 'rw'} {path}")
     steps += ["umount -l /mnt"] if shown else []
     if _on(unit, "ProtectProc", "invisible"):
         steps.append("mount -t proc -o hidepid=invisible proc /proc")
     return steps
+
+
+def _point(path: str, at: str) -> str:
+    """Makes what a path can be mounted on."""
+    return f"mkdir -p {at}" if Path(path).is_dir() else f"mkdir -p {Path(at).parent} && touch {at}"
 
 
 def _denied(unit: dict[str, list[str]]) -> list[str]:
