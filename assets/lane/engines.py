@@ -16,7 +16,6 @@ from relay import chat, sse, upstream
 PROOF_TOKENS = 24
 PROOF_SECONDS = 60.0  # a token's patience on a box: 46 s was the worst
 LOOK_SECONDS = 2.0
-LIMIT_BYTES = 1 << 20
 PROMPT = [{"role": "user", "content": "Count from one to one hundred, in words."}]
 
 
@@ -31,7 +30,7 @@ class Engine:
         timeout = aiohttp.ClientTimeout(total=LOOK_SECONDS)
         try:
             async with self._session.get(self._config.engine_url + path, timeout=timeout) as response:
-                return response.status, await response.content.read(LIMIT_BYTES)
+                return response.status, await response.read()
         except (asyncio.TimeoutError, aiohttp.ClientError, OSError) as error:
             raise upstream.RefusedError(f"{type(error).__name__}: {error}") from None
 

@@ -472,6 +472,24 @@ async def test_what_reads_of_the_engine_goes_past_the_line() -> None:
 
 
 @on_loop
+async def test_what_an_engine_tells_in_two_parts_is_read_to_its_end() -> None:
+    loaded = {"name": MODEL, "size": 10, "size_vram": 10, "context_length": 2048}
+
+    async def in_parts(turn: Turn) -> None:
+        told = json.dumps({"models": [loaded]}).encode()
+        await turn.head(200)
+        for part in (told[:10], told[10:]):
+            await turn.part(part)
+            await turn.pause(0.05)
+        await turn.send(b"0\r\n\r\n")
+
+    async with Target(in_parts) as engine, serving(engine.url, **OF_OLLAMA) as caller:
+        assert await caller.inside("GET", "/ready") == (200, {"ready": True, "why": ""})
+        async with caller.session.get(f"{caller.url}/api/tags") as response:
+            assert await response.json() == {"models": [loaded]}
+
+
+@on_loop
 async def test_a_gateway_is_told_the_wait_before_it_asks_and_nobody_else_nor_by_a_box_that_leaves() -> None:
     async with Target(answers(every=0.1)) as engine:
         async with (
