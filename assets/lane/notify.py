@@ -11,11 +11,10 @@ def tell(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as found:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as found:
         found.setblocking(False)  # a service manager that does not read holds up nobody
-        with contextlib.suppress(OSError):
-            found.connect("\0" + address[1:] if address.startswith("@") else address)
-            found.send(state.encode())
+        found.connect("\0" + address[1:] if address.startswith("@") else address)
+        found.send(state.encode())
 
 
 async def keep_telling() -> None:

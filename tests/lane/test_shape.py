@@ -1,6 +1,7 @@
 """How the lane is built: decisions apart from input and output, Python 3.9, a process that systemd can watch."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ import pytest
 
 from fleet.core import names
 from fleet.core.ports import free_port
+from lane import notify
 from lane.config import ENVIRONMENT, LLAMA_CPP, load
 from tests.gateway.targets import Target, answers
 from tests.lane.running import HELLO, MODEL, on_loop
@@ -44,6 +46,27 @@ def test_every_metric_of_the_lanes_has_one_name_and_one_home() -> None:
 def test_an_unknown_word_of_the_configuration_is_named() -> None:
     with pytest.raises(TypeError, match="unknown"):
         load('{"unknown": 1}')
+
+
+@on_loop
+async def test_a_crowd_that_takes_every_descriptor_does_not_end_what_tells_systemd(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried = 0
+
+    def none_left(*_: object) -> socket.socket:
+        nonlocal tried
+        tried += 1
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setenv("NOTIFY_SOCKET", "/run/systemd/notify")
+    monkeypatch.setenv("WATCHDOG_USEC", "1000")
+    monkeypatch.setattr(notify.socket, "socket", none_left)
+    telling = asyncio.create_task(notify.keep_telling())
+    while tried < 2 and not telling.done():
+        await asyncio.sleep(0)
+    assert not telling.done(), "systemd would start the lane anew, with all that is in line"
+    telling.cancel()
 
 
 @on_loop
