@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import os
 import socket
 
@@ -11,10 +12,17 @@ def tell(state: str) -> None:
     address = os.environ.get("NOTIFY_SOCKET", "")
     if not address:
         return
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as found:
-        found.setblocking(False)  # a service manager that does not read holds up nobody
-        found.connect("\0" + address[1:] if address.startswith("@") else address)
-        found.send(state.encode())
+    with contextlib.suppress(OSError):
+        place = "\0" + address[1:] if address.startswith("@") else address
+        _sender().sendto(state.encode(), place)
+
+
+@functools.cache
+def _sender() -> socket.socket:
+    """Opened once: a crowd of callers may take every other file descriptor."""
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    found.setblocking(False)  # a service manager that does not read holds up nobody
+    return found
 
 
 async def keep_telling() -> None:
