@@ -189,7 +189,7 @@ class Serving:
     async def _pass_on(self, chunk: dict[str, Any], tier: Tier) -> None:
         if self._continuable:
             self._text.append(chat.content(chunk))
-        if not self._reply.tokens and chat.delivers(chunk):
+        if not self._reply.tokens and (chat.delivers(chunk) or chat.finished(chunk)):
             self._first_token(tier)
         await self._reply.chunk(chunk, self._model(tier), tier)
         self._record.delivered(self._reply.tokens)

@@ -430,6 +430,17 @@ async def test_malformed_events_are_dropped_and_a_missing_done_is_added() -> Non
 
 
 @on_loop
+async def test_stream_that_says_nothing_and_ends_well_is_an_answer_that_is_counted() -> None:
+    store = MemoryStore()
+    nothing = says(b"data: " + dumps(chunk({"role": "assistant"}, "stop")) + b"\n\n", b"data: [DONE]\n\n")
+    async with Target(nothing) as cloud, serving(closed_port(), cloud.url, store=store) as caller:
+        answer = await caller.chat(stream=True)
+        assert (answer.text, answer.done) == ("", True)
+        await settled(store)
+        assert [line.answered_by for line in store.lines.values()] == ["fallback"]
+
+
+@on_loop
 async def test_two_requests_at_once_under_one_request_id_are_both_answered() -> None:
     async with Target(answers(every=0.05)) as gpu, serving(gpu.url) as caller:
         same = {"x-request-id": "trace-of-both"}
