@@ -16,7 +16,7 @@ def uptime() -> float:
 
 def say(message: str) -> None:
     """Write one line. A full disk costs the file its line, not the box its boot: the journal still has it."""
-    line = f"{uptime():.2f} {message}\n"
+    line = f"{uptime():.2f} {message}\n".encode(errors="backslashreplace").decode()  # JSON can name half a surrogate
     sys.stdout.write(line)
     sys.stdout.flush()
     try:

@@ -38,5 +38,5 @@ def mark(path: Path, text: str = "") -> None:
     """Set a mark. Repeating it is harmless; who reads it meanwhile reads the old text or the new, never half of one."""
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
-    fresh.write_text(text)
+    fresh.write_text(text, errors="backslashreplace")
     fresh.replace(path)

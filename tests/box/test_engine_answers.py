@@ -8,7 +8,9 @@ from typing import Any
 
 import config
 import engine
+import leave
 import line
+import paths
 import pytest
 
 
@@ -61,3 +63,14 @@ def test_list_of_models_of_another_shape_is_a_model_that_is_absent(models: Any, 
 def test_model_whose_fields_are_of_another_kind_is_not_the_one_that_is_wanted(odd: Any, box: config.Box) -> None:
     listed = {"name": engine.full_name(box.model), "context_length": odd, "digest": odd, "size": odd}
     assert engine.loaded(box, "digest", {"models": [listed]}).said
+
+
+def test_text_that_no_file_can_hold_ends_nobody_who_logs_it_or_leaves_for_it(
+    box: config.Box, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """JSON can name half a surrogate: the agent, which logs what is loaded, died of it at every look."""
+    monkeypatch.setattr(leave.systemctl, "start", lambda *_: None)
+    listed = {"name": engine.full_name(box.model), "context_length": "\ud800"}
+    leave.request(engine.loaded(box, "digest", {"models": [listed]}).said)
+    assert r"leaving: context length is \ud800" in paths.LOG.read_text()
+    assert paths.WHY.read_text().startswith(r"context length is \ud800")
