@@ -142,8 +142,8 @@ class Lane:
 
     async def _ask(self, request: web.Request) -> web.StreamResponse:
         try:
-            here = request.content.is_eof()
-            raw = await (request.read() if here else asyncio.wait_for(request.read(), self._config.body_seconds))
+            async with upstream.timeout_at(self._clock() + self._config.body_seconds):
+                raw = await request.read()
         except asyncio.TimeoutError:
             message = f"The body did not arrive within {self._config.body_seconds:g} s"
             raise Refusal(408, message, "slow_body") from None

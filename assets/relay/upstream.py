@@ -20,9 +20,10 @@ import aiohttp
 from relay import sse
 
 if sys.version_info >= (3, 11):
-    from asyncio import timeout_at  # novermin
+    from asyncio import timeout_at as timeout_at  # novermin
 else:
-    from async_timeout import timeout_at  # what aiohttp itself uses there; no task of its own, as wait_for makes
+    # What aiohttp itself uses there; no task of its own, as wait_for makes, which then may swallow a cancellation.
+    from async_timeout import timeout_at as timeout_at
 
 CONNECT_SECONDS = 2.0  # a connection inside a VPC takes a millisecond; one lost SYN is sent again after a second
 READ_BYTES = 1 << 16

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
@@ -428,6 +429,29 @@ async def test_a_caller_who_hangs_up_before_his_request_is_looked_at_leaves_noth
         await caller.until(lambda: caller.lane.streams == 0)
         assert caller.lane.line.waiting == []
         assert caller.lane.line.running is None
+
+
+@on_loop
+async def test_a_caller_who_hangs_up_as_his_body_ends_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = web.Request.read
+
+    async def read_and_left(request: web.Request) -> bytes:
+        raw = await whole(request)
+        asyncio.get_running_loop().call_soon(request.task.cancel)  # as the server does when it sees him leave
+        return raw
+
+    async def slowly() -> AsyncIterator[bytes]:
+        body = json.dumps({"model": MODEL, "messages": HELLO}).encode()
+        yield body[:10]
+        await asyncio.sleep(0.05)
+        yield body[10:]
+
+    monkeypatch.setattr(web.Request, "read", read_and_left)
+    async with Target(answers(every=0.1)) as engine, serving(engine.url, exact=False) as caller:
+        with pytest.raises(aiohttp.ClientError):
+            await caller.session.post(f"{caller.url}/v1/chat/completions", data=slowly())
+        await caller.until(lambda: caller.lane.streams == 0)
+        assert caller.lane.line.counts["answered"] == 0
 
 
 @on_loop
