@@ -270,7 +270,7 @@ def _box_events(boxes: Mapping[str, BoxRecord], settings: Settings, sources: Sou
             yield Event(life.noticed, "notice", {"box": box})
         if life.ended:
             if life.serving:
-                gone = min(life.noticed or life.ended, life.ended)
+                gone = max(min(life.noticed or life.ended, life.ended), launched)  # a notice from before the window
                 yield Event(gone, "box.unserving", {"box": box, "why": "notice" if life.noticed else life.ended_why})
             yield Event(life.ended, "box.ended", {"box": box, "why": life.ended_why or "terminated"})
 

@@ -101,6 +101,15 @@ def test_the_log_measures_like_any_other(settings: Settings) -> None:
     assert measure.usd["on-demand"] > measure.usd["spot"] > 0
 
 
+def test_a_box_that_was_told_to_go_just_before_the_window_does_not_serve_all_of_it(settings: Settings) -> None:
+    told = BoxRecord("spot", "g6.xlarge", at(-60), serving=at(-55), noticed=at(-1), ended=at(1))
+    sources = a_night(decisions=(), activities=(), alarms=(), stages=(), living={"i-1": told})
+    measure = Measure()
+    for event in live_history.events(sources, settings):
+        measure.add(event)
+    assert measure.degraded_minutes == 120
+
+
 def test_a_notice_without_a_recorded_end_ends_two_minutes_later(settings: Settings) -> None:
     lives = live_history.lives(a_night(activities=()), settings)
     assert lives["i-1"].ended == at(16)
