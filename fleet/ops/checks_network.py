@@ -84,12 +84,20 @@ def _no_way_out(ground: Ground, tables: dict[str, dict[str, Any]]) -> Finding | 
         for endpoint in _endpoints(ground)
         if endpoint.get("VpcEndpointType") == "Interface" and endpoint.get("PrivateDnsEnabled")
     }
-    if lacking := [name for name in ENDPOINTS if name not in found]:
+    if lacking := [name for name in (*ENDPOINTS, *_of_the_gateway(ground)) if name not in found]:
         return failed(
             f"neither a route to a NAT nor an interface endpoint with private DNS for {', '.join(lacking)}",
             "make those endpoints in network.vpc_id, or a NAT: docs/deploys.md, Private subnets",
         )
     return None
+
+
+def _of_the_gateway(ground: Ground) -> tuple[str, ...]:
+    """Endpoints that its tasks need besides: ECS pulls their image, and they read the fallback's key."""
+    gateway = ground.settings.gateway
+    if gateway is None:
+        return ()
+    return ("ecr.api", "ecr.dkr", *(("secretsmanager",) if gateway.fallback.key_secret else ()))
 
 
 def _default_route(table: dict[str, Any]) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from fleet.account.aws_errors import AccessDeniedError, CredentialsError, MissingError
 from fleet.config import box_config
-from fleet.config.gateway_settings import Gateway
+from fleet.config.gateway_settings import Fallback, Gateway
 from fleet.config.settings import Network, Settings
 from fleet.core import names
 from fleet.ops import checks_account as account
@@ -355,6 +355,32 @@ def test_private_subnets_without_a_nat_need_every_endpoint_that_a_box_calls(ask:
     found = ask(network.network, world, network=PRIVATE)
     assert found.level is (Level.FAIL if lacking else Level.PASS), found
     assert not lacking or f"private DNS for {lacking}" in found.found
+
+
+@pytest.mark.parametrize("lacking", ["ecr.api", "ecr.dkr", "secretsmanager", ""])
+def test_private_subnets_without_a_nat_need_the_endpoints_of_a_gateways_tasks_as_well(ask: Any, lacking: str) -> None:
+    world = subnets(*RIGHT, tables=(main_table(),))
+    fallback = Fallback(
+        url="https://cloud.example/v1",
+        model="m",
+        key_secret="llm/fallback",  # pragma: allowlist secret
+    )
+    made = [*box_config.ENDPOINTS, "ecr.api", "ecr.dkr", "secretsmanager"]
+    world["ec2 DescribeVpcEndpoints"] = {
+        "VpcEndpoints": [
+            {
+                "ServiceName": f"com.amazonaws.us-east-2.{name}",
+                "VpcEndpointType": "Interface",
+                "PrivateDnsEnabled": True,
+            }
+            for name in made
+            if name != lacking
+        ]
+    }
+    found = ask(network.network, world, network=PRIVATE, gateway=Gateway(fallback=fallback))
+    assert found.level is (Level.FAIL if lacking else Level.PASS), found
+    assert not lacking or f"private DNS for {lacking}" in found.found
+    assert ask(network.network, world, network=PRIVATE).level is Level.PASS, "boxes alone need none of them"
 
 
 def test_the_endpoints_are_those_of_the_boxes_calls_and_the_page_lists_them() -> None:
