@@ -51,7 +51,8 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     checks_roll.require_clear(Ground(settings, aws))
     if settings.gateway is None:
         end_gateway(aws, settings, arguments)
-    _cdk("list", "--output", ASSEMBLY)
+    profile = _profile(arguments)  # the templates name the account of the credentials that they are made with
+    _cdk("list", "--output", ASSEMBLY, *(("--profile", profile) if profile else ()))
     _cdk("deploy", "--app", ASSEMBLY, names.stack(settings.fleet_name, "store"), *arguments)
     bucket = upload.store_bucket(aws, settings.fleet_name)
     missing = upload.missing(aws, bucket, settings)
@@ -117,10 +118,15 @@ def _status(aws: Aws, stack: str) -> str:
 
 def _account(settings: Settings, arguments: Sequence[str]) -> Aws:
     """AWS as the CLI will see it: with the profile that it is given, which wins over keys in the environment."""
+    profile = _profile(arguments)
+    return Aws(settings.region, {"AWS_PROFILE": profile} if profile else None)
+
+
+def _profile(arguments: Sequence[str]) -> str | None:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--profile")
-    profile = parser.parse_known_args(list(arguments))[0].profile
-    return Aws(settings.region, {"AWS_PROFILE": profile} if profile else None)
+    profile: str | None = parser.parse_known_args(list(arguments))[0].profile
+    return profile
 
 
 def _stands(aws: Aws, stack: str) -> bool:

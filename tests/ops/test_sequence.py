@@ -96,6 +96,21 @@ def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
     assert commands[-1][3:] == (*(("--all", "--concurrency=4") if together else ("--all",)), *arguments)
 
 
+@pytest.mark.parametrize("arguments", [("--profile", "other"), ("--require-approval=never", "--profile=other")])
+def test_templates_are_made_with_the_profile_that_deploys_them(
+    arguments: tuple[str, ...], account: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account()
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
+    monkeypatch.setattr(deploy.upload, "store_bucket", lambda *_: "store")
+    monkeypatch.setattr(deploy.upload, "missing", lambda *_: [])
+    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
+    monkeypatch.setattr(deploy.release, "awaits_release", lambda *_: False)
+    deploy.deploy(settings, arguments)
+    assert commands[0] == ("list", "--output", deploy.ASSEMBLY, "--profile", "other")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said", "deleted"),
     [((), "y", True), ((), "n", False), ((), None, False), (("--require-approval=never",), None, True)],
