@@ -16,7 +16,7 @@ from stacks.base_stack import BaseStack, accept
 
 RETRY_SECONDS = 2  # the function is its own mutex, and one of its decisions takes a second or two
 ATTEMPTS = 15
-LIFE_MINUTES = 30  # patience is at most 15
+LIFE_HOURS = 3  # patience is at most 15 min, a turn's wait that and the budget of a cold boot, which is at most 2 h
 
 
 def patience_clock(stack: BaseStack, settings: Settings, function: lambda_.IFunction) -> sfn.StateMachine:
@@ -50,7 +50,7 @@ def patience_clock(stack: BaseStack, settings: Settings, function: lambda_.IFunc
         "PatienceClock",
         state_machine_name=names.patience_clock(settings.fleet_name),
         definition_body=sfn.DefinitionBody.from_chainable(wait.next(wake)),
-        timeout=cdk.Duration.minutes(LIFE_MINUTES),
+        timeout=cdk.Duration.hours(LIFE_HOURS),
         role=role.without_policy_updates(),
     )
     accept(clock, "AwsSolutions-SF1", "Two steps, whose one effect the watchdog writes into its own log")

@@ -1,9 +1,13 @@
 """The patience clock: there with the bridge policy, absent without it, and allowed exactly what it does."""
 
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
 
+from fleet.config.settings import Boot
 from fleet.core import names
+from lambdas.watchdog import turns
 from tests.infra.checks.shared import ACCOUNT, NO_CONDITION, function_of
 from tests.infra.templates import grants, properties, read, resources
 
@@ -23,6 +27,13 @@ def test_clock_waits_to_the_second_and_sends_the_patience_command(other_assembly
     assert f'"Payload":{{"command":"{names.COMMAND_PATIENCE}"}}' in machine
     assert '"Lambda.TooManyRequestsException"' in machine
     assert '"IntervalSeconds":2,"MaxAttempts":15,"BackoffRate":1' in machine
+
+
+def test_clock_outlives_the_longest_wait_that_the_watchdog_asks_for(other_assembly: Path) -> None:
+    machine = json.dumps(properties(read(other_assembly)["group"], MACHINE)["DefinitionString"]).replace("\\", "")
+    (life,) = map(int, re.findall('"TimeoutSeconds":([0-9]+)', machine))
+    (coldest,) = (each.metadata["le"] for each in fields(Boot) if each.name == "cold_budget_seconds")
+    assert life > turns.LONGEST_SECONDS + coldest
 
 
 def test_clock_may_wake_the_watchdog_and_the_watchdog_may_start_the_clock(other_assembly: Path) -> None:
