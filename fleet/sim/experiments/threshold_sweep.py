@@ -42,9 +42,9 @@ SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
         "valve_failovers": (2, 3, 5),  # off in all the others: 2 is the fleet as shipped
     },
     "bridge": {
-        "patience_seconds": (0, 30, 130),
+        "patience_seconds": (0, 60, 130),
         "scan_seconds": (60, 300),
-        "return_after_seconds": (900, 1800, 3300, 7200),
+        "return_after_seconds": (900, 1800, 2400, 3300, 7200),
         "return_adjust_percent": (0, 75),
         "steady_seconds": (3600, 57600),
         "stale_event_seconds": (5, 60),
@@ -80,7 +80,9 @@ def main(policy: Policy, seeds: int, days: float) -> None:
     variants |= {f"{key} {value}": changed(base, key, value) for key, values in swept.items() for value in values}
     scene = Scene(region=REGION, days=days)
     jobs = [
-        Job(scene, policy, seed, settings, variant=name) for name, settings in variants.items() for seed in range(seeds)
+        Job(scene, policy, seed, settings, variant=name, brisk=True)
+        for name, settings in variants.items()
+        for seed in range(seeds)
     ]
     results: dict[str, list[Result]] = {}
     for job, result in track(run(jobs), total=len(jobs), description="drills"):
