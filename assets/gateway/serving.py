@@ -94,8 +94,8 @@ class Serving:
     def _failed(self, failure: Failure) -> None:
         self._failures.append(failure)
         self._record.failed(failure)
-        refused = [each for each in self._failures if each.kind is Kind.REFUSED]
-        if failure.kind is Kind.REFUSED and len(refused) >= fallback.FRESH_CONNECTIONS:
+        refused = [each for each in self._failures if each.tier is Tier.GPU and each.kind is Kind.REFUSED]
+        if failure in refused and len(refused) >= fallback.FRESH_CONNECTIONS:
             self._gpu.all_refused()
 
     async def _attempt(self, tier: Tier, *, fresh: bool) -> web.StreamResponse:

@@ -1,9 +1,12 @@
 """What a caller meets, over real sockets: the fallback's rules, the bytes that flow, and the stream that breaks."""
 
 import asyncio
+import contextlib
 import functools
 import time
+from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 from botocore.exceptions import NoCredentialsError
 
@@ -269,6 +272,31 @@ async def test_breaker_asks_no_box_while_none_takes_connections_and_closes_withi
         await gpu.listen()
         await asyncio.sleep(1.0)
         assert (await caller.chat()).headers["x-served-by"] == "gpu"
+
+
+@on_loop
+async def test_refusal_of_the_cloud_says_nothing_of_the_boxes() -> None:
+    async with Target(fails(503)) as gpu, serving(gpu.url, closed_port(), budgets=QUICK) as caller:
+        await gpu.leave()
+        asked, tries, opened = caller.gateway._gpu.asked, 0, 0
+
+        @contextlib.asynccontextmanager
+        async def third_is_taken(*arguments: Any, **named: Any) -> AsyncIterator[Any]:
+            nonlocal tries
+            tries += 1
+            if tries == 3:
+                await gpu.listen()
+            async with asked(*arguments, **named) as answer:
+                yield answer
+
+        def all_refused() -> None:
+            nonlocal opened
+            opened += 1
+
+        caller.gateway._gpu.asked = third_is_taken  # type: ignore[method-assign]
+        caller.gateway._gpu.all_refused = all_refused  # type: ignore[method-assign]
+        assert (await caller.chat()).status == 503
+        assert (tries > 3, opened) == (True, 0)
 
 
 @on_loop
