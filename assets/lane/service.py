@@ -147,6 +147,8 @@ class Lane:
         except asyncio.TimeoutError:
             message = f"The body did not arrive within {self._config.body_seconds:g} s"
             raise Refusal(408, message, "slow_body") from None
+        except web.RequestPayloadError:
+            raise Refusal(400, "The body is not encoded as its headers say", "invalid_encoding") from None
         asked, terms = asks.read(request.path, raw, self._config), asks.terms(request.headers, self._config)
         now = self._clock()
         entry = Entry(
