@@ -191,7 +191,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write(
             f"\n{verb}: interrupted; what CloudFormation has begun goes on without us. "
-            f"`fleetctl preflight` tells how the stacks stand; then run `make {verb}` again.\n"
+            f"`fleetctl preflight` tells how the stacks stand; then run it again.\n"
         )
         sys.exit(EXIT_INTERRUPTED)
 
