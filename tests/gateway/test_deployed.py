@@ -206,14 +206,16 @@ async def test_a_task_that_dies_is_replaced_and_a_deploy_breaks_no_answer(standi
 @on_loop
 async def test_whom_nobody_could_answer_gets_the_count_and_the_idempotency_key_back(standing: Deployed) -> None:
     standing.aws.control("gpu", service=names.gateway_service("llm"), address=None)
-    text, tries = "", 0
-    async with asyncio.timeout(30):
-        while "nobody_answers" not in text:  # on a full machine the store may be the one that does not answer in time
+    tries, told = 0, []
+    async with asyncio.timeout(60):
+        # on a full machine the store may be the one that does not answer in time, also when it is to take things back
+        while not [call for call in standing.aws.requests() if call["action"] == "DeleteItem"]:
             tries += 1
             status, _, text = await asked(standing, {"Idempotency-Key": f"try-{tries}"})  # no key: no cloud for it
             assert status == 503, text
-        while not [call for call in standing.aws.requests() if call["action"] == "DeleteItem"]:
-            await asyncio.sleep(0.05)
+            told.append("nobody_answers" in text)
+            await asyncio.sleep(0.5)
+    assert any(told)
 
 
 @on_loop
