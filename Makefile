@@ -191,7 +191,7 @@ bench-alike: $(DEV) ## one box, drilled as here and as in another commit: no fig
 bench-changes: $(DEV) ## seconds of every line of a user who changes port, zones and callers on a standing fleet
 	@python -m tests.e2e.bench_changes
 
-bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (45 minutes; ARGS=--resume goes on)
+bench-policy: $(DEV) ## every policy on the same markets and seeds: the table of bounds (40 minutes; ARGS=--resume goes on)
 	python -m fleet.sim.experiments.bounds $(ARGS)
 
 test-box: $(DEV) box-setup ## the box alone, in its own namespaces
