@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -139,16 +140,22 @@ class Record:
         ended = {"tokens": self._tokens or int(tokens or 0), "micro_dollars": paid, "until": int(time.time())}
         line = replace(self._line, **{**self._since, **ended})
         self._tell(line)
+        if self._reserved:
+            await self._settled_with(self._store.spend(self._day, paid - self._reserved, None))
+        async with self._writing:
+            self._settled = True
+            await self._settled_with(self._store.write(line))
+        if self._nobody or self._free:
+            once = self._once if self._nobody else ""
+            caller, day = self._caller.id, self._day
+            await self._settled_with(
+                self._store.give_back(caller, day, request=self._nobody, fallback=self._free, once=once)
+            )
+
+    async def _settled_with(self, step: Awaitable[object]) -> None:
+        """One step with the store, which may not answer in time: the others are of other items, and go on."""
         try:
-            if self._reserved:
-                await self._store.spend(self._day, paid - self._reserved, None)
-            async with self._writing:
-                self._settled = True
-                await self._store.write(line)
-            if self._nobody or self._free:
-                once = self._once if self._nobody else ""
-                caller, day = self._caller.id, self._day
-                await self._store.give_back(caller, day, request=self._nobody, fallback=self._free, once=once)
+            await step
         except StoreError:
             self._told.values[names.METRIC_STORE_FAILURES] += 1
 

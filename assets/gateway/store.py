@@ -141,10 +141,14 @@ class DynamoStore:
 
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
         pk, back = items.use_pk(caller, day), {"requests": request, "fallbacks": fallback}
-        for name in (name for name, wanted in back.items() if wanted):
-            await self._call("update_item", **items.add(self._table, pk, name, -1)["Update"])
+        steps = [
+            self._call("update_item", **items.add(self._table, pk, name, -1)["Update"])
+            for name, wanted in back.items()
+            if wanted
+        ]
         if once:
-            await self._call("delete_item", TableName=self._table, Key=items.key(items.once_pk(caller, once)))
+            steps.append(self._call("delete_item", TableName=self._table, Key=items.key(items.once_pk(caller, once))))
+        await asyncio.gather(*steps)  # all are sent, also where the answer to one is late
 
     async def take_fallback(self, caller: str, most: int, day: str) -> bool:
         return await self._added(items.add_up_to(self._table, items.use_pk(caller, day), "fallbacks", 1, most))

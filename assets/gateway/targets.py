@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from gateway.restraint import Restraint
 from gateway.voice import Instructions, Voice
 from relay import lane_headers, upstream
 
+LOG = logging.getLogger("gateway")
 ROUTE = "/chat/completions"
 UNAUTHORIZED, TOO_MANY, UNAVAILABLE = 401, 429, 503
 
@@ -209,6 +211,7 @@ class Cloud:
             async with asyncio.timeout_at(by):
                 return await self._authorize(url, payload, again)
         except Exception as error:
+            LOG.warning("the fallback's key cannot be read: %s: %s", type(error).__name__, error)
             raise upstream.RefusedError(f"its key cannot be read: {type(error).__name__}") from error
 
     async def close(self) -> None:

@@ -384,6 +384,22 @@ async def test_allowance_is_given_back_where_what_it_costs_cannot_be_counted() -
 
 
 @on_loop
+async def test_ledger_line_whose_writing_is_not_answered_keeps_no_count_from_being_given_back() -> None:
+    class Mute(MemoryStore):
+        """A table that takes every line and says so of none."""
+
+        async def write(self, line: Line) -> None:
+            await super().write(line)
+            raise StoreError("no answer within 300 ms")
+
+    found = Mute()
+    async with serving(closed_port(), "", store=found, budgets=QUICK) as caller:
+        assert (await caller.chat()).status == 503
+        await caller.gateway.settled()
+        assert sum(found._used.values()) == 0
+
+
+@on_loop
 async def test_a_crowd_that_spills_at_once_asks_the_cloud_as_many_at_once_as_it_may() -> None:
     at_once = most = 0
 

@@ -71,6 +71,18 @@ def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
     assert "/llm/on-demand-percentage: free" in told
 
 
+@pytest.fixture
+def commands(account: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """What a deploy whose model is published asks of the CDK CLI."""
+    account()
+    commands: list[tuple[str, ...]] = []
+    monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
+    monkeypatch.setattr(deploy.upload, "store_bucket", lambda *_: "store")
+    monkeypatch.setattr(deploy.upload, "missing", lambda *_: [])
+    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
+    return commands
+
+
 @pytest.mark.parametrize(
     ("arguments", "together"),
     [((), False), (("--require-approval", "never"), True), (("--require-approval=never",), True)],
@@ -78,17 +90,11 @@ def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
 def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
     arguments: tuple[str, ...],
     together: bool,
-    account: Any,
     settings: Settings,
+    commands: list[tuple[str, ...]],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    account()
-    commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
-    monkeypatch.setattr(deploy.upload, "store_bucket", lambda *_: "store")
-    monkeypatch.setattr(deploy.upload, "missing", lambda *_: [])
-    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
     monkeypatch.setattr(deploy.release, "awaits_release", lambda *_: not together)
     deploy.deploy(settings, arguments)
     assert ("fleetctl publish --built" in capsys.readouterr().out) is not together
@@ -98,14 +104,11 @@ def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
 
 @pytest.mark.parametrize("arguments", [("--profile", "other"), ("--require-approval=never", "--profile=other")])
 def test_templates_are_made_with_the_profile_that_deploys_them(
-    arguments: tuple[str, ...], account: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    arguments: tuple[str, ...],
+    settings: Settings,
+    commands: list[tuple[str, ...]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    account()
-    commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
-    monkeypatch.setattr(deploy.upload, "store_bucket", lambda *_: "store")
-    monkeypatch.setattr(deploy.upload, "missing", lambda *_: [])
-    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
     monkeypatch.setattr(deploy.release, "awaits_release", lambda *_: False)
     deploy.deploy(settings, arguments)
     assert commands[0] == ("list", "--output", deploy.ASSEMBLY, "--profile", "other")
