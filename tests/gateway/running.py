@@ -1,5 +1,6 @@
 """A gateway in this process, on loopback, and a caller of it."""
 
+import asyncio
 import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -84,6 +85,12 @@ class Caller:
     async def get(self, path: str) -> Answer:
         async with self.session.get(self.url + path) as response:
             return Answer(response.status, dict(response.headers), await response.json())
+
+    async def settled(self) -> None:
+        """Until what was answered is written down: a stream's reader has its last byte before its handler has ended."""
+        while self.gateway.metrics.in_flight:
+            await asyncio.sleep(0.01)
+        await self.gateway.settled()
 
 
 @asynccontextmanager

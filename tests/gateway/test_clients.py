@@ -86,7 +86,7 @@ async def test_sdks_do_not_retry_what_cannot_help() -> None:
         with pytest.raises(openai.RateLimitError) as told:
             await sdk.chat.completions.create(**ASK)
         assert told.value.code == "cap_reached"
-        await caller.gateway.settled()
+        await caller.settled()
         assert caller.gateway.metrics.refusals.labels("cap_reached")._value.get() == 1, "asked once"
 
 

@@ -151,7 +151,7 @@ async def _allowance(table: DynamoStore) -> None:
             cloud.script = [fails(429)]
             other = await with_key(table)
             await caller.chat(headers=other)
-            await caller.gateway.settled()
+            await caller.settled()
             assert await table.take_fallback(f"key:{_id(other)}", 1, today()), "the cloud refused: it is theirs again"
 
 
@@ -238,7 +238,7 @@ async def test_while_the_table_is_silent_known_keys_go_on_up_to_a_bound_and_nobo
         assert statuses == [200, 200, 200, 429], "counted in memory, and the cap holds there"
         assert (await caller.chat()).body["error"]["code"] == "store_silent"
         assert (await caller.chat(headers=unseen)).status == 503
-        await caller.gateway.settled()
+        await caller.settled()
         assert b"llm_gateway_store_failures_total 6" in caller.gateway.metrics.text()
 
 
@@ -262,7 +262,7 @@ async def test_a_lease_renewed_while_its_request_ends_does_not_undo_its_last_lin
         await asyncio.gather(caller.chat(stream=True), caller.chat(stream=True), found.renewing.wait())
         await asyncio.sleep(0)
         found.goes_on.set()
-        await caller.gateway.settled()
+        await caller.settled()
         await asyncio.sleep(0.05)  # the other one's turn
         renewal.cancel()
         now = time.time()
@@ -332,7 +332,7 @@ async def test_spend_is_reserved_at_the_limit_and_settled_at_what_was_used() -> 
     async with Target(answers("cloud")) as cloud:
         async with serving(closed_port(), cloud.url, store=found, cloud_settings=prices, budgets=QUICK) as caller:
             assert (await caller.chat(max_tokens=200)).status == 200
-            await caller.gateway.settled()
+            await caller.settled()
             used = found._spent[today()]
             assert used == 7 * 1 + 6 * 2, "micro-dollars of the usage that the cloud reported"
             assert "are spent" in (await caller.chat(max_tokens=4000)).body["error"]["message"]
@@ -370,7 +370,7 @@ async def test_caller_who_leaves_while_the_cloud_is_reserved_for_him_leaves_noth
         while caller.gateway._open:
             await asyncio.sleep(0.01)
         found.goes_on.set()
-        await caller.gateway.settled()
+        await caller.settled()
         assert (found.fallbacks(), found._spent[today()], cloud.asked) == (0, 0, [])
 
 
@@ -379,7 +379,7 @@ async def test_allowance_is_given_back_where_what_it_costs_cannot_be_counted() -
     found = Slow(fails=True)
     async with Target() as cloud, serving(closed_port(), cloud.url, store=found, budgets=QUICK) as caller:
         assert (await caller.chat()).status == 503
-        await caller.gateway.settled()
+        await caller.settled()
         assert (found.fallbacks(), cloud.asked) == (0, [])
 
 
@@ -395,7 +395,7 @@ async def test_ledger_line_whose_writing_is_not_answered_keeps_no_count_from_bei
     found = Mute()
     async with serving(closed_port(), "", store=found, budgets=QUICK) as caller:
         assert (await caller.chat()).status == 503
-        await caller.gateway.settled()
+        await caller.settled()
         assert sum(found._used.values()) == 0
 
 

@@ -268,7 +268,7 @@ async def test_reader_who_stops_at_the_end_of_an_answer_is_let_go_too(monkeypatc
     async with Target() as gpu, serving(gpu.url, budgets=replace(FAST, wall_seconds=0.3)) as caller:
         with pytest.raises(aiohttp.ClientError):
             await asyncio.wait_for(caller.chat(stream=True), 5)
-        await caller.gateway.settled()
+        await caller.settled()
         assert not caller.gateway._open
         assert b"llm_gateway_answers_broken_total 0.0" in caller.gateway.metrics.text()
 

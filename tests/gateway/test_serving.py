@@ -235,7 +235,7 @@ async def test_fallback_whose_key_cannot_be_read_is_one_that_does_not_answer_and
     async with Target() as cloud, asked(cloud.url, budgets=QUICK) as caller:
         answer = await caller.chat()
         assert (answer.status, answer.body["error"]["code"], cloud.asked) == (503, "nobody_answers", [])
-        await caller.gateway.settled()
+        await caller.settled()
         assert set(store._spent.values()) == {0}
         assert set(store._used.values()) == {0}
 
@@ -424,7 +424,7 @@ async def test_continuation_that_the_cloud_refuses_costs_nothing_and_is_told() -
             answer = await caller.chat(stream=True, temperature=0)
             assert (answer.text, answer.error["error"]["code"], len(cloud.asked)) == ("a b", "SPOT_PREEMPTION", 1)
             await settled(store)
-            await caller.gateway.settled()
+            await caller.settled()
             assert set(store._spent.values()) == {0}
             assert sum(used for (_, what, _), used in store._used.items() if what == "fallbacks") == 0
             assert caller.gateway.metrics.failures.labels("fallback", "status 503")._value.get() == 1

@@ -46,7 +46,7 @@ async def _asked(gpu: Act, cloud: Act, **body: Any) -> None:
             asking.cancel()
         await asyncio.gather(asking, return_exceptions=True)
         await asyncio.sleep(0.02)
-        await caller.gateway.settled()
+        await caller.settled()
         assert ECHO not in str(store.lines), "the ledger holds no text either, nor an error that repeats it"
 
 

@@ -103,7 +103,7 @@ async def _reclaim(rate: float, most_in_cloud: int) -> Counter[str]:
             before = len(gpu.asked)
             await gpu.listen()
             found = [met(await each) for each in await asking]
-            await caller.gateway.settled()
+            await caller.settled()
             assert len(gpu.asked) > before, "once it is back, the GPU is asked again"
             lines = list(store.lines.values())
             assert len(lines) == len(found), "callers' count and ledger's"
