@@ -458,7 +458,7 @@ SETTINGS = (
     WrongSettings(
         "more settings than a function's environment holds",
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
-        ('(all) = "4614 bytes": at most 3700 bytes as JSON, its quotes escaped: a function\'s environment is small',),
+        ('(all) = "4560 bytes": at most 3700 bytes as JSON, its quotes escaped: a function\'s environment is small',),
     ),
     WrongSettings(
         "a gateway whose budgets outlive the wall and the balancer's patience",

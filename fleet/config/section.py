@@ -6,10 +6,13 @@ import typing
 from dataclasses import field
 from typing import Any, ClassVar
 
-# Keys that once had another name: refused at synth with the new one; a receipt written before is read all the same.
+# Keys that once had another name, or that are gone (empty): refused at synth, which says so; a receipt written before
+# is read all the same.
 RENAMED = {
     "bridge.bar_seconds": "bridge.return_after_seconds",
-    "bridge.bar_sways_percent": "bridge.return_adjust_percent",
+    "bridge.bar_sways_percent": "",
+    "bridge.return_adjust_percent": "",
+    "bridge.steady_seconds": "",
     "bridge.late_event_seconds": "bridge.stale_event_seconds",
     "bridge.idle_warnings": "bridge.false_warnings",
 }
@@ -55,7 +58,6 @@ def from_plain(kind: Any, raw: Any) -> Any:
 
 
 def renamed(section: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Values of one section under the names of now."""
-    return {
-        RENAMED.get(f"{section}.{key}", f"{section}.{key}").rpartition(".")[2]: value for key, value in values.items()
-    }
+    """Values of one section under the names of now, less those that are gone."""
+    now = {RENAMED.get(f"{section}.{key}", key).rpartition(".")[2]: value for key, value in values.items()}
+    return {key: value for key, value in now.items() if key}

@@ -98,13 +98,7 @@ class Bridge(Section):
     )
     scan_seconds: int = number(120, ge=60, le=3600, why="a return waits for the reading that shows the bar reached")
     return_after_seconds: int = number(
-        2100, ge=0, le=86400, why="spot has sold for that long without a break: then the fleet returns"
-    )
-    return_adjust_percent: int = number(
-        25, ge=0, le=100, why="up for a box that dies at once, down for one that lives twice `steady_seconds`"
-    )
-    steady_seconds: int = number(
-        14400, ge=600, le=604800, why="a spot box that lived this long leaves the bar as set; the younger, the higher"
+        2220, ge=0, le=86400, why="spot has sold for that long without a break: then the fleet returns"
     )
     stale_event_seconds: int = number(
         15, ge=5, le=120, why="an event that is told later than this is stale: patience runs from its arrival"

@@ -114,7 +114,8 @@ def _problem(detail: Any) -> Problem:
         found = next((f for f in dataclasses.fields(parent) if f.name == part), None)
         if found is None:
             if key in RENAMED:
-                return Problem(key, detail["input"], f"nothing: its name is {RENAMED[key]} now")
+                now = f"its name is {RENAMED[key]} now" if RENAMED[key] else "it is gone, for it moved nothing"
+                return Problem(key, detail["input"], f"nothing: {now}")
             keys = ", ".join(f.name for f in dataclasses.fields(parent))
             return Problem(key, detail["input"], f"unknown key; allowed are {keys}")
         parent = cast(Any, item_type(found.type))

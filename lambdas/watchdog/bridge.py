@@ -2,7 +2,7 @@
 
 Out: in a drought, at once where no zone sells, else once patience has run out; and ahead of a loss when AWS warns of
 one while spot can be bought back.
-Back: when spot has sold for longer than the bar. Boxes that die young raise the bar, boxes that live long lower it.
+Back: when spot has sold for longer than the bar.
 The alarm path of `policy` stays underneath: it still acts if every event that this one lives on is lost.
 """
 
@@ -28,8 +28,6 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
             idle = 0 if signal.box in seen.warned else seen.false_warnings
             state = state.with_notice(signal.box, {box.id for box in world.group.boxes} if world.group else ())
             seen = replace(state.evidence, false_warnings=idle)
-            lived = (now - world.instances[signal.box].launched_at).total_seconds()  # ours: EC2 has told of it
-            seen = replace(seen, return_after_seconds=_bar_after(lived, settings))
         case Wake.REBALANCE:
             together = seen.warned if seen.warned_at else ()
             warned = (*(box for box in together if box != signal.box), signal.box)[-shares.floor(settings) :]
@@ -136,7 +134,8 @@ def _warned(
         warned = replace(state, evidence=replace(seen, false_warnings=seen.false_warnings + 1, selling=sells))
         reason = f"AWS warned that {names} may go; it was launched {lived} s ago"
         bridged = replace(warned, mode=Mode.FAILOVER, since=now, part=shares.part(boxes, settings))
-        return _out(bridged, state, Kind.BRIDGED, min(max(seen.calm_seconds, lived), bar(seen, settings)), now, reason)
+        calm = min(max(seen.calm_seconds, lived), limits.return_after_seconds)
+        return _out(bridged, state, Kind.BRIDGED, calm, now, reason)
     return Decision(Action.REFUSED, f"the warning of {box} is left to the group: {why}", state=state)
 
 
@@ -157,7 +156,7 @@ def back(world: World, state: State, settings: Settings, busy: str, now: datetim
     interval = now - max(filter(None, [state.scored_at, state.since]), default=now)
     calm = seen.calm_seconds if sells or seen.selling else 0  # one reading without supply may be an error of the score
     calm += int(min(interval.total_seconds(), settings.scan_seconds)) if sells else 0
-    needed = bar(seen, settings)
+    needed = settings.bridge.return_after_seconds
     calm = min(calm, needed)
     new = replace(state, scored_at=now, evidence=replace(seen, calm_seconds=calm, selling=sells))
     numbers = f"spot calm for {calm} s, bar {needed} s, sells in {', '.join(sells) or 'no zone'}"
@@ -180,15 +179,3 @@ def selling(world: World, settings: Settings) -> tuple[str, ...]:
 def _told_again(signal: Signal, state: State) -> bool:
     """A launch that failed before the lever moved says nothing of what is asked for now."""
     return state.mode is Mode.FAILOVER and signal.began is not None and not turns.after(state, signal.began)
-
-
-def bar(seen: Evidence, settings: Settings) -> int:
-    """Seconds of calm that a return to spot needs."""
-    return seen.return_after_seconds or settings.bridge.return_after_seconds
-
-
-def _bar_after(lived_seconds: float, settings: Settings) -> int:
-    """The bar once a spot box has died: the younger, the higher."""
-    limits = settings.bridge
-    youth = 1 - min(lived_seconds / limits.steady_seconds, 2)
-    return int(limits.return_after_seconds * (1 + youth * limits.return_adjust_percent / 100))

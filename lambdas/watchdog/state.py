@@ -87,7 +87,6 @@ class Evidence:
     noticed: tuple[str, ...] = ()  # the last boxes with an interruption notice
     calm_seconds: int = 0  # how long spot has sold, less what flickers cost
     selling: tuple[str, ...] = ()  # zone ids that sold at the last reading
-    return_after_seconds: int = 0  # calm that a return needs; 0: as set
     warned: tuple[str, ...] = ()  # the last boxes with a rebalance recommendation, as many as should serve
     warned_at: datetime | None = None  # when, until it is decided on
     false_warnings: int = 0  # bridges running whose box had no notice in the end
@@ -363,6 +362,7 @@ def _evidence(raw: dict[str, Any]) -> Evidence:
     known: dict[str, Any] = {key: _time(raw.pop(key)) for key in ("drought_at", "dark_at", "warned_at") if key in raw}
     if isinstance(raw.get("warned"), str):  # as an earlier version wrote it
         raw["warned"] = (raw["warned"],)
+    raw.pop("return_after_seconds", None)  # an earlier version moved the bar
     known |= {key: tuple(raw.pop(key)) for key in ("noticed", "selling", "warned") if key in raw}
     return Evidence(**known, **raw)
 

@@ -115,7 +115,7 @@ def test_drought_of_22_july_is_left_in_a_third_of_the_minutes(bridge: Settings) 
     """Scores were recorded twice that day; at the policy's other readings they are drawn from the market."""
     log: list[Event] = []
     result = drill.run(Drill(replay.load("07-21"), bridge, emit=log.append), WatchdogPolicy())
-    failover, _ = [e.at for e in log if e.kind == "decision" and e.fields["action"] == "failover"]
+    (failover,) = [e.at for e in log if e.kind == "decision" and e.fields["action"] == "failover"]
     assert 0 <= (failover - datetime(2026, 7, 22, 0, 14, 30, tzinfo=UTC)).total_seconds() <= 40
     assert max(window.seconds for window in result.measure.windows) <= 9 * 60
 
@@ -179,10 +179,7 @@ def test_warning_while_nothing_is_sold_keeps_the_box_that_cannot_be_bought_back(
 def test_return_waits_for_the_bar_of_calm_and_is_launch_first(bridge: Settings) -> None:
     log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact(scores=Scores(wrong_share=0)))
     (back,) = told(log, "decision", action="re-arm")
-    bar = bridge.bridge.return_after_seconds * (
-        1 + bridge.bridge.return_adjust_percent / 100 * 3 / 4
-    )  # its box lived for an hour
-    assert abs(back - (5 * HOUR + bar)) <= 2 * bridge.scan_seconds
+    assert abs(back - (5 * HOUR + bridge.bridge.return_after_seconds)) <= 2 * bridge.scan_seconds
     assert len(result.measure.windows) == 2
 
 

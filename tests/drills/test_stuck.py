@@ -18,7 +18,7 @@ PLAIN = without_valve(default_settings())
 RETURNS_AFTER = {  # seconds for which spot must have sold for the policy's own rule to return to it
     "spot-only": 0.0,
     "alarm": PLAIN.watchdog.cooldown_seconds + 3600,
-    "bridge": 1.25 * PLAIN.bridge.return_after_seconds,
+    "bridge": PLAIN.bridge.return_after_seconds,
     "fallback": 0,
     "timer-0": 0,
     "timer-30": 1800,

@@ -69,8 +69,6 @@ TAKEN: dict[str, Raw] = {
             "patience_seconds": 131,
             "scan_seconds": 180,
             "return_after_seconds": 3301,
-            "return_adjust_percent": 26,
-            "steady_seconds": 14401,
             "stale_event_seconds": 16,
             "on_warning": False,
             "warning_settles_seconds": 7,

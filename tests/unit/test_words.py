@@ -60,9 +60,8 @@ def test_no_setting_has_a_retired_name() -> None:
     keys = set(re.findall(r'"(\w+)":', (ROOT / "docs" / "cdk.schema.json").read_text()))
     assert len(keys) > 90
     assert {old.rpartition(".")[2] for old in RENAMED} & keys == set()
-    assert all(
-        hasattr(Settings.__dataclass_fields__["bridge"].type, new.rpartition(".")[2]) for new in RENAMED.values()
-    )
+    bridge = Settings.__dataclass_fields__["bridge"].type
+    assert all(hasattr(bridge, new.rpartition(".")[2]) for new in RENAMED.values() if new)
 
 
 def test_help_speaks_of_seeds_defaults_and_usage() -> None:

@@ -76,7 +76,7 @@ PARTS = tuple((AT + timedelta(hours=n), 95) for n in range(1, KEPT_PARTS + 2))
 def largest(noticed: int) -> State:
     """Everything that settings allow at once, with that many notices."""
     boxes = tuple(f"i-{n:017x}" for n in range(20))
-    seen = Evidence(AT, tuple(f"i-{n:017x}" for n in range(noticed)), 86400, ("use2-az1",) * 6, 86400, boxes, AT, 100)
+    seen = Evidence(AT, tuple(f"i-{n:017x}" for n in range(noticed)), 86400, ("use2-az1",) * 6, boxes, AT, 100)
     full = State(
         Mode.FAILOVER, since=AT, failovers=(*((AT,) * 41), *(at for at, _ in PARTS)), parts=PARTS, part=95,
         cooldown_from=AT, streak=10, scored_at=AT, rearm_from=AT,
@@ -123,7 +123,7 @@ def test_part_of_the_fleet_that_a_failover_bought_is_read_back() -> None:
 
 
 def test_box_that_an_earlier_version_had_warned_is_read() -> None:
-    text = '{"version":1,"mode":"spot-armed","evidence":{"warned":"i-0a"}}'
+    text = '{"version":1,"mode":"spot-armed","evidence":{"warned":"i-0a","return_after_seconds":2625}}'
     assert loads(text).evidence.warned == ("i-0a",)
 
 

@@ -44,9 +44,7 @@ SWEPT: dict[Policy, dict[str, Sequence[int]]] = {
     "bridge": {
         "patience_seconds": (0, 60, 130),
         "scan_seconds": (60, 300),
-        "return_after_seconds": (900, 1800, 2400, 3300, 7200),
-        "return_adjust_percent": (0, 75),
-        "steady_seconds": (3600, 57600),
+        "return_after_seconds": (900, 1800, 2700, 3300, 7200),
         "stale_event_seconds": (5, 60),
         "on_warning": (0,),
         "warning_settles_seconds": (1, 20),
