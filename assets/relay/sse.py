@@ -56,10 +56,12 @@ class Parser:
                 self._field(line)
 
     def _lines(self, chunk: bytes) -> Iterator[bytes]:
+        if not chunk:
+            return
+        end = chunk[-1:]
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]  # the second half of a CRLF that a read has split
-        if chunk:
-            self._after_cr = chunk.endswith(b"\r")
+        self._after_cr = end == b"\r"
         *lines, self._rest = LINE_END.split(self._rest + chunk)
         if len(self._rest) > LIMIT_BYTES:
             raise SseError(f"a line of more than {LIMIT_BYTES} bytes")
@@ -73,7 +75,7 @@ class Parser:
         value = value[1:] if value.startswith(b" ") else value
         if name == b"data":
             self._data.append(value)
-            self._size += len(value)
+            self._size += len(value) + 1
             if self._size > LIMIT_BYTES:
                 raise SseError(f"an event of more than {LIMIT_BYTES} bytes")
         elif name == b"event":

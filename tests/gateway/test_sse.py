@@ -23,6 +23,11 @@ CASES = {
     "null-character": (b"data:\0\n\n", [b"\0"]),
     "utf-8": ("data:ok…\n\n".encode(), ["ok…".encode()]),
     "line-separator": ("data:a\u2028b\n\n".encode(), ["a\u2028b".encode()]),
+    "bom-2": (b"\xef\xbb\xbf\xef\xbb\xbfdata:1\n\ndata:2\n\ndata:3\n\n", [b"2", b"3"]),
+    "field-event": (b"event:test\ndata:x\n\ndata:x\n\n", [b"x", b"x"]),
+    "data-before-final-empty-line": (b"retry:1000\ndata:test1\n\nid:test\ndata:test2", [b"test1"]),
+    # not of the suite
+    "crlf-then-lf": (b"data:1\r\n\ndata:2\r\n\n", [b"1", b"2"]),
     "unfinished": (b"data:1\n\ndata:2\n", [b"1"]),
 }
 
@@ -48,6 +53,19 @@ def test_reads_may_split_a_stream_anywhere(name: str, cuts: list[int]) -> None:
 
 
 @settings(deadline=None)
+@given(st.lists(st.sampled_from([b"data:1", b":", b"\r", b"\n", b"\r\n", b"\xef\xbb\xbf"]), max_size=20).map(b"".join))
+def test_byte_after_byte_says_what_the_whole_says(stream: bytes) -> None:
+    parser = sse.Parser()
+    assert [event for byte in stream for event in parser.feed(bytes([byte]))] == list(sse.Parser().feed(stream))
+
+
+@pytest.mark.parametrize(("field", "kind"), [(b"event:test", "test"), (b"event: ", "message"), (b"event", "message")])
+def test_event_has_the_name_that_its_field_gives_and_the_next_one_has_it_no_more(field: bytes, kind: str) -> None:
+    events = sse.Parser().feed(field + b"\ndata:x\n\ndata:x\n\n")
+    assert [event.kind for event in events] == [kind, "message"]
+
+
+@settings(deadline=None)
 @given(st.binary(max_size=400))
 def test_bytes_of_any_kind_are_read_without_an_error(stream: bytes) -> None:
     for event in sse.Parser().feed(stream):
@@ -60,6 +78,11 @@ def test_line_that_never_ends_is_refused() -> None:
     assert not list(parser.feed(b"x" * sse.LIMIT_BYTES))
     with pytest.raises(sse.SseError, match="a line of more than"):
         list(parser.feed(b"x"))
+
+
+def test_event_of_empty_lines_that_never_ends_is_refused() -> None:
+    with pytest.raises(sse.SseError, match="an event of more than"):
+        list(sse.Parser().feed(b"data\n" * (sse.LIMIT_BYTES + 1)))
 
 
 @pytest.mark.parametrize(
