@@ -11,6 +11,7 @@ Closing an Answer closes its connection unless it was read to its end: that is w
 """
 
 import asyncio
+import re
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Optional
@@ -30,6 +31,7 @@ READ_BYTES = 1 << 16
 WHOLE_LIMIT_BYTES = 32 << 20
 ERROR_LIMIT_BYTES = 64 << 10
 HTTP_OK = 200
+SECONDS = re.compile("[0-9]{1,9}")  # of a header; str.isdigit takes digits that are no number, and more than a float holds
 
 
 class UpstreamError(Exception):
@@ -66,7 +68,7 @@ class StatusError(UpstreamError):
     def retry_after_seconds(self) -> Optional[float]:
         """What the target asks to wait; None where it names no number of seconds."""
         text = self.headers.get("Retry-After", "")
-        return float(text) if text.isdigit() else None
+        return float(text) if SECONDS.fullmatch(text) else None
 
 
 def _error_of(body: bytes) -> dict[str, Any]:

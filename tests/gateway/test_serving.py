@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from botocore.exceptions import NoCredentialsError
 
 from gateway import fallback
@@ -92,6 +93,19 @@ async def test_short_retry_after_is_waited_out_once_and_a_long_one_or_none_is_no
             async with Target(act) as gpu, Target() as cloud, serving(gpu.url, cloud.url) as caller:
                 assert (await caller.chat()).headers["x-served-by"] == "fallback"
                 assert len(gpu.asked) == 1
+
+
+@on_loop
+@pytest.mark.parametrize("said", ["²", "١٢", "12²", "9" * 400, "-1", "soon"])
+async def test_retry_after_that_is_no_number_of_seconds_is_none(said: str) -> None:
+    for status in (429, 503):
+        refused = fails(status, Retry_After=said)
+        async with Target(refused) as gpu, Target(refused) as cloud:
+            async with serving(gpu.url, cloud.url, budgets=QUICK) as caller:
+                answer = await caller.chat()
+                assert (answer.status, answer.body["error"]["code"]) == (503, "nobody_answers"), answer
+                assert answer.headers["Retry-After"] == str(fallback.DEFAULT_RETRY_AFTER_SECONDS)
+                assert caller.gateway._cloud.restraint._pause_until < asyncio.get_running_loop().time() + 60
 
 
 @on_loop
