@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from tests import calling
 
 MODEL = "tiny"
 HELLO = [{"role": "user", "content": "Hello"}]
+SEND_BYTES = 64 << 10  # of the kernel's for a connection: it may grow to 4 MB, and hold an answer that nobody reads
 WORDS = "Spot boxes come and go."  # what `targets.answers()` says
 
 
@@ -101,7 +103,9 @@ async def serving(target: str, *, exact: bool | None = None, **changes: Any) -> 
     ports = []
     for runner in (outside, inside):
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        listener = socket.create_server(("127.0.0.1", 0))
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # connections inherit it
+        await web.SockSite(runner, listener).start()
         ports.append(runner.addresses[0][1])
     if exact is None:
         lane.start()
