@@ -95,8 +95,7 @@ def put_line(table: str, line: Line) -> list[Step]:
     """A ledger line as it now stands, and its place among those that failed over."""
     steps = [put(table, item(request_pk(line.id), **line.plain(), ttl=kept()))]
     if line.answered_by == "fallback":
-        day = datetime.fromtimestamp(line.began, UTC).strftime("%Y-%m-%d")
-        steps.append(put(table, item(failed_over_pk(day), f"{line.began}#{line.id}", id=line.id, ttl=kept())))
+        steps.append(put(table, item(failed_over_pk(line.day), f"{line.began}#{line.id}", id=line.id, ttl=kept())))
     return steps
 
 

@@ -8,6 +8,7 @@ import hashlib
 import hmac
 import json
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Self
 
@@ -50,6 +51,11 @@ class Line:
     retry_safe: bool = True
     why: str = ""  # of an interruption; of an answer by the cloud, why the GPU gave none
 
+    @property
+    def day(self) -> str:
+        """The UTC day of its counts: what is taken later, or given back past midnight, is of the day that it came."""
+        return day_of(self.began)
+
     def seen(self, now: float) -> State:
         """The state as a reader must take it."""
         return State.LOST if self.state in OPEN and now > self.until else self.state
@@ -66,6 +72,11 @@ class Line:
             name: int(value) if known[name] is int else value for name, value in raw.items() if name in known
         }
         return cls(**{**values, "state": State(values.get("state", State.RESERVED))})
+
+
+def day_of(at: float) -> str:
+    """The UTC day that caps and spend count by; seconds since 1970."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
 
 
 def fingerprint(messages: Any, pepper: bytes) -> str:

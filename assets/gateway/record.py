@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 from fleet.core import names
@@ -39,7 +38,7 @@ class Record:
         self._nobody = False
         self._free = False  # the cloud was reserved for and did nothing
         self._reserving: asyncio.Task[str] | None = None
-        self._day = today()
+        self._day = line.day
         self._writing, self._settled = asyncio.Lock(), False  # no renewal may end after the last line
 
     def headers(self, deadline_seconds: float) -> dict[str, str]:
@@ -173,8 +172,3 @@ class Record:
     def _price(self, prompt: int, completion: int) -> int:
         cloud = self._config.gateway.fallback
         return reservation(prompt, completion, cloud.dollars_per_million_input, cloud.dollars_per_million_output)
-
-
-def today() -> str:
-    """The UTC day that caps and spend count by."""
-    return datetime.now(UTC).strftime("%Y-%m-%d")

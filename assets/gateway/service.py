@@ -24,7 +24,7 @@ from gateway.config import Config
 from gateway.ledger import Line, State
 from gateway.memory import MemoryStore
 from gateway.metrics import Metrics, Told
-from gateway.record import REQUEST_HEADER, Record, today
+from gateway.record import REQUEST_HEADER, Record
 from gateway.reply import Reply, error_body
 from gateway.serving import Serving
 from gateway.store import Admitted, BusyError, CapReached, Seen, Store, StoreError
@@ -273,9 +273,9 @@ class Gateway:
             model_revision=self._config.model_revision,
             retry_safe=not ask.once,
         )
-        store, cap, day = self._store, caller.tier.requests_per_day, today()
+        store, cap = self._store, caller.tier.requests_per_day
         try:
-            outcome = await store.admit(line, cap, once, day)
+            outcome = await store.admit(line, cap, once, line.day)
         except BusyError:
             raise Refusal(503, "Too many requests of this caller at the same moment", "busy", 1, retry=True) from None
         except StoreError as error:
@@ -284,14 +284,14 @@ class Gateway:
                 raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
             self._uncounted += 1
             store = self._meanwhile
-            outcome = await store.admit(line, cap, once, day)
+            outcome = await store.admit(line, cap, once, line.day)
         else:
             self._uncounted = 0
         match outcome:
             case Admitted():
                 return Record(line, caller, ask, once, store=store, told=request["told"], config=self._config)
             case CapReached():
-                raise callers.cap_reached(caller, datetime.now(UTC))
+                raise callers.cap_reached(caller, datetime.fromtimestamp(now, UTC))
             case Seen(before):
                 state = ledger.repeated(before, time.time()) if before else {}
                 message = f"This Idempotency-Key had a request already: {json.dumps(state)}"

@@ -31,7 +31,7 @@ READ_BYTES = 1 << 16
 WHOLE_LIMIT_BYTES = 32 << 20
 ERROR_LIMIT_BYTES = 64 << 10
 HTTP_OK = 200
-SECONDS = re.compile("[0-9]{1,9}")  # of a header; str.isdigit takes digits that are no number, and more than a float holds
+SECONDS = re.compile("[0-9]{1,9}")  # str.isdigit takes digits that are no number, and more than a float holds
 
 
 class UpstreamError(Exception):

@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, fields
@@ -16,6 +17,7 @@ from fleet.config import gateway_settings as settings
 from fleet.core.ports import free_port
 from gateway import targets
 from gateway.config import Config
+from gateway.ledger import day_of
 from gateway.memory import MemoryStore
 from gateway.service import Gateway
 from gateway.store import Store
@@ -132,6 +134,11 @@ async def serving(
         await runner.cleanup()
         await the_gpu.close()
         await the_cloud.close()
+
+
+def today() -> str:
+    """The UTC day that a request which comes now is counted by."""
+    return day_of(time.time())
 
 
 def closed_port() -> str:

@@ -20,9 +20,8 @@ from gateway import callers, ledger, store
 from gateway.callers import Key
 from gateway.ledger import OPEN, Line, State
 from gateway.memory import MemoryStore
-from gateway.record import today
 from gateway.store import Admitted, BusyError, CapReached, DynamoStore, Seen, StoreError
-from tests.gateway.running import FAST, MANY, closed_port, on_loop, serving
+from tests.gateway.running import FAST, MANY, closed_port, on_loop, serving, today
 from tests.gateway.targets import Target, Turn, answers, breaks, fails
 
 pytestmark = pytest.mark.slow  # loads moto
@@ -358,6 +357,33 @@ class Slow(MemoryStore):
 
     def fallbacks(self) -> int:
         return sum(used for (_, what, _), used in self._used.items() if what == "fallbacks")
+
+
+@on_loop
+async def test_request_is_counted_and_given_back_on_the_day_that_it_came_also_past_midnight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Days(MemoryStore):
+        async def admit(self, *arguments: Any) -> Any:
+            found = await super().admit(*arguments)
+            monkeypatch.setattr(time, "time", lambda: before_midnight + 1)  # it comes while the store answers
+            return found
+
+    before_midnight = datetime(2026, 12, 1, 23, 59, 59, 900_000, UTC).timestamp()
+    monkeypatch.setattr(time, "time", lambda: before_midnight)
+    found, one = Days(), replace(MANY, anonymous=CallerTier(requests_per_day=1, fallbacks_per_day=9, parallel=9))
+    async with Target(fails(503)) as cloud:
+        async with serving(closed_port(), cloud.url, store=found, budgets=QUICK, tiers=one) as caller:
+            assert (await caller.chat()).status == 503
+            await caller.settled()
+            counted = {"requests": "2026-12-01", "fallbacks": "2026-12-01"}
+            assert {what: day for _, what, day in found._used} == counted
+            assert (set(found._used.values()), set(found._spent)) == ({0}, {"2026-12-01"})
+    async with Target() as gpu, serving(gpu.url, store=Days(), tiers=one) as caller:
+        monkeypatch.setattr(time, "time", lambda: before_midnight)
+        assert (await caller.chat()).status == 200
+        monkeypatch.setattr(time, "time", lambda: before_midnight)
+        assert (await caller.chat()).headers["Retry-After"] == "1", "a second of the day is left"
 
 
 @on_loop

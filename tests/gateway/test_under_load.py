@@ -11,8 +11,7 @@ import pytest
 from fleet.config.gateway_settings import CallerTier
 from gateway.ledger import LEASE_SECONDS, OPEN, State
 from gateway.memory import MemoryStore
-from gateway.record import today
-from tests.gateway.running import FAST, MANY, Answer, Caller, on_loop, serving
+from tests.gateway.running import FAST, MANY, Answer, Caller, on_loop, serving, today
 from tests.gateway.targets import Act, Target, Turn, answers, silent
 
 pytestmark = pytest.mark.slow  # a second of load a test

@@ -19,8 +19,8 @@ from fleet.core import cdk_cli, names
 from fleet.ops import gateway_table
 from gateway import callers, store
 from gateway.ledger import LEASE_SECONDS, Line, State
-from gateway.record import today
 from gateway.store import DynamoStore
+from tests.gateway.running import today
 
 pytestmark = pytest.mark.slow  # loads moto
 
