@@ -32,11 +32,12 @@ class Record:
         self._line, self._since = line, dict[str, Any]()  # as it was admitted, and what has changed since
         self._store, self._told, self._config = store, told, config
         self._tier: Tier | None = None
-        self._usage: dict[str, Any] = {}
-        self._reserved = 0  # micro-dollars
-        self._tokens = 0  # delivered
+        self._usage: dict[str, Any] = {}  # of this attempt
+        self._tokens = self._before = 0  # delivered, and before this attempt
         self._nobody = False
-        self._free = False  # the cloud was reserved for and did nothing
+        # The cloud: one of the caller's fallbacks is taken; the request is with it; it may have worked on it in vain.
+        self._allowed = self._with_cloud = self._in_vain = False
+        self._reserved = self._lost = 0  # micro-dollars taken of the day, and those of attempts in vain
         self._reserving: asyncio.Task[str] | None = None
         self._day = line.day
         self._writing, self._settled = asyncio.Lock(), False  # no renewal may end after the last line
@@ -53,16 +54,17 @@ class Record:
 
     def sent(self, tier: Tier, why: str = "") -> None:
         """A target is asked; of the cloud, why the GPU is not."""
-        self._tier = tier
-        if tier is Tier.CLOUD:
-            self._free = False
+        self._tier, self._usage, self._before = tier, {}, self._tokens
+        self._with_cloud = tier is Tier.CLOUD
         self._since |= {"state": State.SENT, "attempts": self._since.get("attempts", 0) + 1, "why": why}
 
     def failed(self, failure: Failure) -> None:
         """It gave nothing."""
         self._told.failed.append((failure.tier, failure.word))
         if failure.tier is Tier.CLOUD:
-            self._free = self._free or failure.kind in {Kind.REFUSED, Kind.STATUS}  # who refuses bills nothing
+            if self._with_cloud and failure.kind not in {Kind.REFUSED, Kind.STATUS}:  # who refuses bills nothing
+                self._in_vain, self._lost = True, self._reserved
+            self._with_cloud = False
             if failure.status == TOO_MANY:
                 self._told.values[names.METRIC_FALLBACK_TOO_MANY] += 1
 
@@ -84,6 +86,7 @@ class Record:
     async def reserve_cloud(self) -> str:
         """Take one of the caller's fallbacks and what it may cost from the day; the reason where that is refused.
 
+        What an attempt that cost nothing has left is there for the next one; a request uses one fallback at most.
         Whoever leaves meanwhile: what the store has taken by then must be known, or nobody gives it back.
         """
         self._reserving = asyncio.create_task(self._reserve())
@@ -93,19 +96,18 @@ class Record:
         cloud = self._config.gateway.fallback
         try:
             most = self._caller.tier.fallbacks_per_day
-            if not most or not await self._store.take_fallback(self._caller.id, most, self._day):
+            if not self._allowed and not (most and await self._store.take_fallback(self._caller.id, most, self._day)):
                 return f"the {self._caller.tier_name} tier has {most} a day, and all are used"
-            self._free = True  # until it is sent
+            self._allowed = True
             micro = self._price(self._ask.prompt_tokens, self._ask.max_tokens)
-            if not await self._store.spend(self._day, micro, round(cloud.dollars_per_day * MICRO)):
-                self._told.values[names.METRIC_FALLBACK_SPENT] += 1
-                self._free = False
-                await self._store.give_back(self._caller.id, self._day, request=False, fallback=True, once="")
-                return f"the day's ${cloud.dollars_per_day:g} are spent"
+            if self._reserved == self._lost:
+                if not await self._store.spend(self._day, micro, round(cloud.dollars_per_day * MICRO)):
+                    self._told.values[names.METRIC_FALLBACK_SPENT] += 1
+                    return f"the day's ${cloud.dollars_per_day:g} are spent"
+                self._reserved += micro
         except StoreError as error:
             self._told.values[names.METRIC_STORE_FAILURES] += 1
             return f"what it costs cannot be counted: {error}"
-        self._reserved += micro
         return ""
 
     def ends(self, state: State, why: str = "", *, nobody: bool = False) -> None:
@@ -130,13 +132,14 @@ class Record:
         """Write down what came of it; the store's silence loses no answer."""
         if self._reserving:
             await self._reserving
-        tokens = self._usage.get("completion_tokens")
-        paid = 0
-        if self._reserved and not self._free:
+        tokens, paid = int(self._usage.get("completion_tokens") or 0), self._lost
+        if self._with_cloud:
             prompt = int(self._usage.get("prompt_tokens") or self._ask.prompt_tokens)
-            paid = self._price(prompt, int(tokens or self._tokens or self._ask.max_tokens))
+            paid += self._price(prompt, tokens or (self._tokens - self._before) or self._ask.max_tokens)
+        used = self._with_cloud or self._in_vain
+        if used:
             self._told.values[names.METRIC_FALLBACK_DOLLARS] = paid / MICRO
-        ended = {"tokens": self._tokens or int(tokens or 0), "micro_dollars": paid, "until": int(time.time())}
+        ended = {"tokens": self._tokens or tokens, "micro_dollars": paid, "until": int(time.time())}
         line = replace(self._line, **{**self._since, **ended})
         self._tell(line)
         if self._reserved:
@@ -144,11 +147,12 @@ class Record:
         async with self._writing:
             self._settled = True
             await self._settled_with(self._store.write(line))
-        if self._nobody or self._free:
+        unused = self._allowed and not used
+        if self._nobody or unused:
             once = self._once if self._nobody else ""
             caller, day = self._caller.id, self._day
             await self._settled_with(
-                self._store.give_back(caller, day, request=self._nobody, fallback=self._free, once=once)
+                self._store.give_back(caller, day, request=self._nobody, fallback=unused, once=once)
             )
 
     async def _settled_with(self, step: Awaitable[object]) -> None:

@@ -410,6 +410,19 @@ async def test_allowance_is_given_back_where_what_it_costs_cannot_be_counted() -
 
 
 @on_loop
+async def test_cloud_that_refused_first_and_continues_later_uses_one_allowance() -> None:
+    found, one = MemoryStore(), replace(MANY, anonymous=CallerTier(requests_per_day=9, fallbacks_per_day=1, parallel=9))
+    own = {"continues": True, "dollars_per_million_output": 2.0, "dollars_per_million_input": 1.0}
+    async with Target(fails(503), breaks("a", how="cut")) as gpu, Target(fails(503), answers(" b")) as cloud:
+        async with serving(gpu.url, cloud.url, store=found, tiers=one, cloud_settings=own) as caller:
+            answer = await caller.chat(stream=True, temperature=0)
+            assert (answer.text, answer.done) == ("a b", True)
+            await caller.settled()
+            assert sum(used for (_, what, _), used in found._used.items() if what == "fallbacks") == 1
+            assert found._spent[today()] == 7 * 1 + 6 * 2, "what the cloud counted"
+
+
+@on_loop
 async def test_ledger_line_whose_writing_is_not_answered_keeps_no_count_from_being_given_back() -> None:
     class Mute(MemoryStore):
         """A table that takes every line and says so of none."""
