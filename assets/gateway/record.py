@@ -18,6 +18,7 @@ from relay import lane_headers
 
 MICRO = 1_000_000
 REQUEST_HEADER = lane_headers.REQUEST
+TOKENS_MOST = 10**9  # of one request, that a target's count is believed
 CALLER_LEFT, NOBODY = "caller-left", "nobody"
 NOT_TOLD = {"began", "until", "prompt", "answered_by"}  # of a line, in the log: there under another name, or no matter
 
@@ -132,9 +133,9 @@ class Record:
         """Write down what came of it; the store's silence loses no answer."""
         if self._reserving:
             await self._reserving
-        tokens, paid = int(self._usage.get("completion_tokens") or 0), self._lost
+        tokens, paid = self._counted("completion_tokens"), self._lost
         if self._with_cloud:
-            prompt = int(self._usage.get("prompt_tokens") or self._ask.prompt_tokens)
+            prompt = self._counted("prompt_tokens") or self._ask.prompt_tokens
             paid += self._price(prompt, tokens or (self._tokens - self._before) or self._ask.max_tokens)
         used = self._with_cloud or self._in_vain
         if used:
@@ -172,6 +173,11 @@ class Record:
             told.values[names.METRIC_NOBODY_ANSWERED] = 1
         facts = {name: value for name, value in line.plain().items() if name not in NOT_TOLD}
         told.facts |= {**facts, "model": self._ask.model, "tier": self._caller.tier_name, "class": self._caller.kind}
+
+    def _counted(self, name: str) -> int:
+        """What the target counted; 0 where that is no number of tokens."""
+        found = self._usage.get(name)
+        return found if type(found) is int and 0 < found <= TOKENS_MOST else 0
 
     def _price(self, prompt: int, completion: int) -> int:
         cloud = self._config.gateway.fallback

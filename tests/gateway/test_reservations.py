@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 import itertools
 from dataclasses import dataclass
+from typing import Any
+
+import pytest
 
 from fleet.config import gateway_settings as settings
 from gateway.admission import Ask
@@ -100,6 +103,21 @@ async def play(found: Record, sequence: tuple[Attempt, ...]) -> None:
         if attempt.leaves:
             return found.ends(State.CANCELLED)
     return found.ends(State.DONE)
+
+
+@on_loop
+@pytest.mark.parametrize("count", [-5, "7", 1.5, True, [1], {"n": 1}, float("inf"), float("nan"), 10**400, None])
+async def test_count_of_the_clouds_that_is_none_is_no_count_and_what_was_delivered_is_paid(count: Any) -> None:
+    store = MemoryStore()
+    found = record(store)
+    await found.reserve_cloud()
+    found.sent(Tier.CLOUD)
+    found.first_token()
+    found.delivered(3)
+    found.usage({"prompt_tokens": count, "completion_tokens": count})
+    found.ends(State.DONE)
+    await found.settle()
+    assert (set(store._spent.values()), store.lines["request-1"].tokens) == ({PROMPT * INPUT + 3 * OUTPUT}, 3)
 
 
 @on_loop
