@@ -1,6 +1,7 @@
 """Hostile input, one table: each with its status and message, and the gateway alive after each."""
 
 import asyncio
+import itertools
 import json
 import resource
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from fleet.config.gateway_settings import CallerTier, Limits
 from tests.gateway.running import FAST, HELLO, MANY, MODEL, Caller, closed_port, on_loop, serving
-from tests.gateway.targets import Target, answers
+from tests.gateway.targets import Target, Turn, answers
 
 LIMITS = Limits(body_mib=200_000 / (1 << 20), body_seconds=0.5, max_tokens=4096, prompt_tokens=1000)
 DEEP = "[" * 90_000 + "]" * 90_000
@@ -171,12 +172,21 @@ def test_nesting_that_can_be_read_and_not_written_again_is_the_callers_mistake(g
 @on_loop
 async def test_fifty_at_once_are_refused_by_number_before_any_estimate() -> None:
     few = replace(MANY, anonymous=CallerTier(requests_per_day=1000, fallbacks_per_day=5, parallel=2))
-    async with Target(answers(every=0.1)) as gpu, Target() as cloud, serving(gpu.url, cloud.url, tiers=few) as caller:
-        found = await asyncio.gather(*(caller.chat() for _ in range(50)))
-        assert sorted(answer.status for answer in found) == [200] * 2 + [429] * 48
-        assert len(cloud.asked) == 0
-        refused = next(answer for answer in found if answer.status == 429)
-        assert (refused.headers["x-should-retry"], refused.headers["Retry-After"]) == ("true", "1")
+    patient, all_have_asked = replace(FAST, whole_seconds=90, wall_seconds=98), asyncio.Event()
+
+    async def waits(turn: Turn) -> None:
+        await all_have_asked.wait()
+        await answers()(turn)
+
+    async with Target(waits) as gpu, Target() as cloud:
+        async with serving(gpu.url, cloud.url, tiers=few, budgets=patient) as caller:
+            asking = [asyncio.create_task(caller.chat()) for _ in range(50)]
+            refused = [await each for each in itertools.islice(asyncio.as_completed(asking), 48)]
+            all_have_asked.set()
+            found = await asyncio.gather(*asking)
+            assert sorted(answer.status for answer in found) == [200] * 2 + [429] * 48
+            assert len(cloud.asked) == 0
+            assert {(one.headers["x-should-retry"], one.headers["Retry-After"]) for one in refused} == {("true", "1")}
 
 
 @on_loop
