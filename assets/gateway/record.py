@@ -41,6 +41,9 @@ class Record:
         self._reserved = self._lost = 0  # micro-dollars taken of the day, and those of attempts in vain
         self._reserving: asyncio.Task[str] | None = None
         self._day = line.day
+        self.ended: asyncio.Future[tuple[Line, bool]] = (
+            asyncio.get_running_loop().create_future()
+        )  # and nobody answered
         self._writing, self._settled = asyncio.Lock(), False  # no renewal may end after the last line
 
     def headers(self, deadline_seconds: float) -> dict[str, str]:
@@ -143,6 +146,7 @@ class Record:
         ended = {"tokens": self._tokens or tokens, "micro_dollars": paid, "until": int(time.time())}
         line = replace(self._line, **{**self._since, **ended})
         self._tell(line)
+        self.ended.set_result((line, self._nobody))
         if self._reserved:
             await self._settled_with(self._store.spend(self._day, paid - self._reserved, None))
         async with self._writing:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import hashlib
 import json
 import logging
@@ -10,6 +11,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
@@ -27,12 +29,13 @@ from gateway.metrics import Metrics, Told
 from gateway.record import REQUEST_HEADER, Record
 from gateway.reply import Reply, error_body
 from gateway.serving import Serving
-from gateway.store import Admitted, BusyError, CapReached, Seen, Store, StoreError
+from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError
 
 KEY_CACHE_SECONDS = 30.0
 UNCOUNTED_MOST = 200  # requests of known keys that go on while the store is silent
 IDLE_SECONDS = 2.0  # without a request, before a gateway that was told to go goes
 MODELS_FRESH_SECONDS = 1.0
+CALLER_LEFT = "the caller left"
 CORS = {
     "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
     "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, X-Class, X-Replay, X-Request-Id",
@@ -215,7 +218,7 @@ class Gateway:
         try:
             return await serving.run()
         except (asyncio.CancelledError, ConnectionError):
-            record.ends(State.CANCELLED, "the caller left")
+            record.ends(State.CANCELLED, CALLER_LEFT)
             raise
         finally:
             self.metrics.in_flight -= 1
@@ -273,29 +276,59 @@ class Gateway:
             model_revision=self._config.model_revision,
             retry_safe=not ask.once,
         )
-        store, cap = self._store, caller.tier.requests_per_day
+        cap, told = caller.tier.requests_per_day, request["told"]
+        admitted = functools.partial(Record, line, caller, ask, once, told=told, config=self._config)
+        refused = replace(line, state=State.FAILED, why="the store was late")
+        admitting = asyncio.create_task(self._store.admit(line, cap, once, line.day))
         try:
-            outcome = await store.admit(line, cap, once, line.day)
+            outcome = await asyncio.shield(admitting)
+        except asyncio.CancelledError:
+            self._later(self._after_all(admitting, replace(line, state=State.CANCELLED, why=CALLER_LEFT), once))
+            raise
         except BusyError:
             raise Refusal(503, "Too many requests of this caller at the same moment", "busy", 1, retry=True) from None
         except StoreError as error:
-            request["told"].values[names.METRIC_STORE_FAILURES] += 1
+            told.values[names.METRIC_STORE_FAILURES] += 1
             if not known or self._uncounted >= UNCOUNTED_MOST:
+                self._later(self._after_all(admitting, refused, once))
                 raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
             self._uncounted += 1
-            store = self._meanwhile
-            outcome = await store.admit(line, cap, once, line.day)
+            outcome = await self._meanwhile.admit(line, cap, once, line.day)
+            record = admitted(store=self._meanwhile) if isinstance(outcome, Admitted) else None
+            self._later(self._after_all(admitting, record or refused, once))
+            if record:
+                return record
         else:
             self._uncounted = 0
         match outcome:
             case Admitted():
-                return Record(line, caller, ask, once, store=store, told=request["told"], config=self._config)
+                return admitted(store=self._store)
             case CapReached():
                 raise callers.cap_reached(caller, datetime.fromtimestamp(now, UTC))
             case Seen(before):
                 state = ledger.repeated(before, time.time()) if before else {}
                 message = f"This Idempotency-Key had a request already: {json.dumps(state)}"
                 raise Refusal(409, message, "idempotency_key_seen")
+
+    async def _after_all(self, admitting: Awaitable[Outcome], came: Line | Record, once: str) -> None:
+        """An admission that nobody waited for: where the store has made it, it holds what came of the request.
+
+        What is never known (no answer, twice under one token) is left: one count and its Idempotency-Key at most.
+        """
+        with contextlib.suppress(StoreError):
+            try:
+                outcome = await admitting
+            except LateError as late:
+                outcome = await late.outcome
+            if not isinstance(outcome, Admitted):
+                return
+            line, nobody = (came, came.state is State.FAILED) if isinstance(came, Line) else await came.ended
+            if isinstance(came, Record) and not nobody:  # the store counts it: it is not counted here as well
+                await self._meanwhile.give_back(line.caller, line.day, request=True, fallback=False, once="")
+            with contextlib.suppress(StoreError):
+                await self._store.write(line)
+            if nobody:
+                await self._store.give_back(line.caller, line.day, request=True, fallback=False, once=once)
 
     # --- while it runs -----------------------------------------------------------------------------------------
 

@@ -2,20 +2,22 @@
 
 StoreError    no answer within `ANSWER_SECONDS`, or an error of the store's own
   BusyError   it answered that others change the same item, again and again
+  LateError   what was asked goes on: its `outcome` is known later
 """
 
 import asyncio
 import functools
 import random
 import time
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import boto3
 from botocore.config import Config as BotoConfig
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from gateway import items
 from gateway.callers import Key
@@ -26,11 +28,20 @@ CONFLICT_SECONDS = (
     0.2  # for so long a transaction that others cross is tried again; a caller's own parallel requests do
 )
 CONFLICT_PAUSE_SECONDS = 0.02  # at most, drawn anew each time
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class StoreError(Exception):
     """The store did not answer."""
+
+
+class LateError(StoreError):
+    """The store did not answer in time; `outcome` is its answer, or the error that ended its attempt."""
+
+    def __init__(self, outcome: asyncio.Future[Any]) -> None:
+        self.outcome = outcome
+        super().__init__(f"no answer within {ANSWER_SECONDS * 1000:.0f} ms")
 
 
 class BusyError(StoreError):
@@ -54,6 +65,9 @@ class Seen:
     line: Line | None
 
 
+Outcome = Admitted | CapReached | Seen
+
+
 class Store(Protocol):
     """What the gateway needs of it."""
 
@@ -69,7 +83,7 @@ class Store(Protocol):
     async def pepper(self) -> bytes:
         """The secret behind addresses' and prompts' hashes, made once."""
 
-    async def admit(self, line: Line, cap: int, once: str, day: str) -> Admitted | CapReached | Seen:
+    async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
         """Count the request, take its Idempotency-Key's hash (empty: none), write its line: all or nothing."""
 
     async def write(self, line: Line) -> None:
@@ -85,6 +99,23 @@ class Store(Protocol):
         """Add micro-dollars to the day's spend; False where `limit` would be passed."""
 
 
+def _in_time(
+    method: Callable[Concatenate["DynamoStore", P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["DynamoStore", P], Coroutine[Any, Any, T]]:
+    """Who asks waits `ANSWER_SECONDS`; raises LateError. What was begun goes on, also where he leaves meanwhile."""
+
+    @functools.wraps(method)
+    async def asked(store: "DynamoStore", /, *arguments: P.args, **named: P.kwargs) -> T:
+        work = asyncio.create_task(method(store, *arguments, **named))
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())  # nobody may want to know any more
+        await asyncio.wait([work], timeout=ANSWER_SECONDS)
+        if not work.done():
+            raise LateError(work)
+        return work.result()
+
+    return asked
+
+
 class DynamoStore:
     """The table, through boto3 in threads."""
 
@@ -95,17 +126,21 @@ class DynamoStore:
         self._table, self._client = table, client or boto3.client("dynamodb", config=patience)
         self._threads = ThreadPoolExecutor(32, "store")
 
+    @_in_time
     async def key(self, key_hash: str) -> Key | None:
         found = await self._get(items.key_pk(key_hash))
         return items.read_key(found) if found else None
 
+    @_in_time
     async def put_key(self, key_hash: str, key: Key) -> None:
         await self._transact(items.put_key(self._table, key_hash, key))
 
+    @_in_time
     async def line(self, request_id: str) -> Line | None:
         found = await self._get(items.request_pk(request_id))
         return Line.read(found) if found else None
 
+    @_in_time
     async def pepper(self) -> bytes:
         fresh = random.SystemRandom().randbytes(32)
         step = items.put(self._table, items.item("pepper", value=fresh.hex()), "attribute_not_exists(pk)")
@@ -116,7 +151,8 @@ class DynamoStore:
             return bytes.fromhex(found["value"])
         return fresh
 
-    async def admit(self, line: Line, cap: int, once: str, day: str) -> Admitted | CapReached | Seen:
+    @_in_time
+    async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
         steps = [
             *items.put_line(self._table, line),
             items.add_up_to(self._table, items.use_pk(line.caller, day), "requests", 1, cap),
@@ -134,11 +170,14 @@ class DynamoStore:
 
     async def _line_of(self, once_key: str) -> Line | None:
         taken = await self._get(once_key)
-        return await self.line(taken["id"]) if taken else None
+        found = await self._get(items.request_pk(taken["id"])) if taken else None
+        return Line.read(found) if found else None
 
+    @_in_time
     async def write(self, line: Line) -> None:
         await self._transact(items.put_line(self._table, line))
 
+    @_in_time
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
         pk, back = items.use_pk(caller, day), {"requests": request, "fallbacks": fallback}
         steps = [
@@ -150,9 +189,11 @@ class DynamoStore:
             steps.append(self._call("delete_item", TableName=self._table, Key=items.key(items.once_pk(caller, once))))
         await asyncio.gather(*steps)  # all are sent, also where the answer to one is late
 
+    @_in_time
     async def take_fallback(self, caller: str, most: int, day: str) -> bool:
         return await self._added(items.add_up_to(self._table, items.use_pk(caller, day), "fallbacks", 1, most))
 
+    @_in_time
     async def spend(self, day: str, micro: int, limit: int | None) -> bool:
         if limit is None:
             return await self._added(items.add(self._table, items.spend_pk(day), "micro", micro))
@@ -175,19 +216,16 @@ class DynamoStore:
         await self._call("transact_write_items", TransactItems=steps)
 
     async def _call(self, name: str, **arguments: Any) -> Any:
-        return await within(self._threads, functools.partial(_retried, getattr(self._client, name), arguments))
-
-
-async def within(threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
-    """What `call` returns, if it does so in `ANSWER_SECONDS`; raises StoreError."""
-    loop = asyncio.get_running_loop()
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await loop.run_in_executor(threads, call)
-    except TimeoutError:
-        raise StoreError(f"no answer within {ANSWER_SECONDS * 1000:.0f} ms") from None
-    except (BotoCoreError, ClientError) as error:
-        raise StoreError(f"{type(error).__name__}: {error}") from None
+        """An answer; what no thread has begun by `ANSWER_SECONDS` is not begun any more. Raises StoreError."""
+        begun = self._threads.submit(_retried, getattr(self._client, name), arguments)
+        answer = asyncio.wrap_future(begun)
+        await asyncio.wait([answer], timeout=ANSWER_SECONDS)
+        if begun.cancel():
+            raise StoreError("too much is asked of it")
+        try:
+            return await answer
+        except (BotoCoreError, ClientError) as error:
+            raise StoreError(f"{type(error).__name__}: {error}") from None
 
 
 class _ConditionFailed(Exception):  # noqa: N818  an answer, not an error
@@ -197,11 +235,20 @@ class _ConditionFailed(Exception):  # noqa: N818  an answer, not an error
 
 
 def _retried(call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """One call; a transaction that another one crosses is tried again."""
-    until = time.monotonic() + CONFLICT_SECONDS
+    """One call; a transaction that another one crosses is tried again, and once one of which nothing is known.
+
+    Under one token it is carried out once (aws-behaviours: transaction-token).
+    """
+    until, transaction, unknown = time.monotonic() + CONFLICT_SECONDS, "TransactItems" in arguments, False
     while True:
+        if transaction and not unknown:
+            arguments["ClientRequestToken"] = uuid.uuid4().hex
         try:
             return call(**arguments)
+        except HTTPClientError:  # it was sent, and its answer is lost
+            if unknown or not transaction:
+                raise
+            unknown = True
         except ClientError as error:
             code = error.response["Error"]["Code"]
             reasons = tuple(reason.get("Code", "") for reason in error.response.get("CancellationReasons", ()))

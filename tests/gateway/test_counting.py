@@ -12,11 +12,11 @@ from typing import Any
 import boto3
 import moto
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, ReadTimeoutError
 
 from fleet.config.gateway_settings import CallerTier
 from gateway import __main__ as starting
-from gateway import callers, ledger, store
+from gateway import callers, items, ledger, store
 from gateway.callers import Key
 from gateway.ledger import OPEN, Line, State
 from gateway.memory import MemoryStore
@@ -44,8 +44,11 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Iterator[DynamoStore]:
 
 
 def _crossed(call: Any) -> Any:
-    """As DynamoDB: one change of an item at a time; a transaction that meets another is cancelled. moto has neither."""
-    changing = threading.Lock()
+    """As DynamoDB, where moto is not: one change of an item at a time, a transaction that meets another is cancelled.
+
+    And what was carried out under a token is not carried out under it again.
+    """
+    changing, tokens = threading.Lock(), set[str]()
 
     def one_at_a_time(operation: str, arguments: Any) -> Any:
         if not changing.acquire(blocking=operation != "TransactWriteItems"):
@@ -53,11 +56,34 @@ def _crossed(call: Any) -> Any:
             reasons = [{"Code": "TransactionConflict"}, {"Code": "None"}]
             raise ClientError({"Error": error, "CancellationReasons": reasons}, operation)
         try:
-            return call(operation, arguments)
+            if arguments.get("ClientRequestToken") in tokens:
+                return {}
+            found = call(operation, arguments)
+            tokens.add(arguments.get("ClientRequestToken", ""))
+            return found
         finally:
             changing.release()
 
     return one_at_a_time
+
+
+class Admissions:
+    """What comes of each admission after the table has carried it out: nothing is known of it until `goes_on`."""
+
+    def __init__(self, table: DynamoStore) -> None:
+        self.made, self.goes_on, self.lost = 0, threading.Event(), 0  # answers that are lost on their way
+        self._call = table._client._make_api_call
+        table._client._make_api_call = self._made
+
+    def _made(self, operation: str, arguments: Any) -> Any:
+        found = self._call(operation, arguments)
+        if any("Update" in step for step in arguments.get("TransactItems", ())):
+            self.made += 1
+            if self.lost:
+                self.lost -= 1
+                raise ReadTimeoutError(endpoint_url="https://dynamodb")
+            assert self.goes_on.wait(30)
+        return found
 
 
 def line(number: int = 0, caller: str = "key:a", **values: Any) -> Line:
@@ -70,6 +96,12 @@ async def with_key(keys: DynamoStore | MemoryStore, tier: str = "free", **values
     key = callers.new_key()
     await keys.put_key(callers.key_hash(key), Key(callers.key_hash(key)[:12], tier, "interactive", **values))
     return {"Authorization": f"Bearer {key}"}
+
+
+async def used(table: DynamoStore, caller: str) -> dict[str, int]:
+    """A caller's counts of today."""
+    found = await table._get(items.use_pk(caller, today()))
+    return {name: int(found[name]) for name in ("requests", "fallbacks") if name in found}
 
 
 @pytest.mark.parametrize("kind", ["table", "memory"])
@@ -459,3 +491,142 @@ async def test_a_crowd_that_spills_at_once_asks_the_cloud_as_many_at_once_as_it_
             found.goes_on.set()
             assert [(await each).status for each in crowd] == [200] * 6
     assert most == 2
+
+
+# --- an admission that the store has carried out, and says so late --------------------------------------------------
+
+ONCE = {"Idempotency-Key": "order 66"}
+HERE = callers.address_hash("127.0.0.1", b"pepper")
+
+
+@on_loop
+async def _late_for_nobody_known(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Admissions(table)
+    async with Target() as gpu, serving(gpu.url, store=table) as caller:
+        monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
+        began = time.monotonic()
+        refused = await caller.chat(headers=ONCE)
+        assert (refused.status, refused.body["error"]["code"]) == (503, "store_silent")
+        assert time.monotonic() - began < 3, "nobody waits for the late answer"
+        monkeypatch.setattr(store, "ANSWER_SECONDS", 5.0)
+        assert await used(table, f"address:{HERE}") == {"requests": 1}
+        late.goes_on.set()
+        await caller.settled()
+        assert await used(table, f"address:{HERE}") == {"requests": 0}
+        told = await table.line(refused.headers["x-request-id"])
+        assert told is not None
+        assert (told.state, told.why, gpu.asked) == (State.FAILED, "the store was late", [])
+        assert (await caller.chat(headers=ONCE)).status == 200, "its key is the caller's again"
+        await caller.settled()
+        assert await used(table, f"address:{HERE}") == {"requests": 1}
+
+
+def test_admission_that_is_known_too_late_is_given_back_with_its_idempotency_key(
+    table: DynamoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _late_for_nobody_known(table, monkeypatch)
+
+
+@on_loop
+async def _late_for_a_key(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = await with_key(table)
+    who = f"key:{_id(key)}"
+    for answered in (True, False):
+        late = Admissions(table)
+        late.goes_on.set()
+        async with Target() as gpu:
+            async with serving(gpu.url if answered else closed_port(), store=table, budgets=QUICK) as caller:
+                await caller.chat(headers=key)  # it is known from here on
+                await caller.settled()
+                before = (await used(table, who))["requests"]
+                late.goes_on.clear()
+                monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
+                answer = await caller.chat(headers={**key, "Idempotency-Key": f"answered {answered}"})
+                monkeypatch.setattr(store, "ANSWER_SECONDS", 5.0)
+                assert answer.status == (200 if answered else 503)
+                late.goes_on.set()
+                await caller.settled()
+                assert (await used(table, who))["requests"] == before + answered, "once, where it is kept"
+                assert sum(caller.gateway._meanwhile._used.values()) == 0
+                told = await table.line(answer.headers["x-request-id"])
+                assert told is not None
+                assert told.state is (State.DONE if answered else State.FAILED)
+                again = await caller.chat(headers={**key, "Idempotency-Key": f"answered {answered}"})
+                assert again.status == (409 if answered else 503), "never a second run; nobody's is not the first"
+                assert ("idempotency_key_seen" in str(again.body)) is answered
+
+
+def test_late_admission_of_a_known_key_counts_once(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    _late_for_a_key(table, monkeypatch)
+
+
+@on_loop
+async def _caller_leaves(table: DynamoStore) -> None:
+    late = Admissions(table)
+    async with Target() as gpu, serving(gpu.url, store=table) as caller:
+        asking = asyncio.create_task(caller.chat(headers={"x-request-id": "who-leaves"}))
+        while not late.made:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        while caller.gateway._parallel:
+            await asyncio.sleep(0.01)
+        late.goes_on.set()
+        await caller.settled()
+        told = await table.line("who-leaves")
+        assert told is not None
+        assert (told.state, await used(table, f"address:{HERE}"), gpu.asked) == (
+            State.CANCELLED, {"requests": 1}, [],
+        )  # fmt: skip
+
+
+def test_caller_who_leaves_while_he_is_admitted_has_left_and_is_not_lost(table: DynamoStore) -> None:
+    _caller_leaves(table)
+
+
+@pytest.mark.parametrize(("lost", "outcome", "counted"), [(1, "Admitted", 1), (2, "StoreError", 1)])
+def test_admission_whose_answer_is_lost_is_asked_for_again_under_its_token(
+    table: DynamoStore, lost: int, outcome: str, counted: int
+) -> None:
+    admissions = Admissions(table)
+    admissions.lost = lost
+    admissions.goes_on.set()
+
+    async def admitted() -> tuple[str, dict[str, int]]:
+        try:
+            found: object = await table.admit(line(1), 10, "once", today())
+        except StoreError as error:
+            found = error
+        return type(found).__name__, await used(table, "key:a")
+
+    assert asyncio.run(admitted()) == (outcome, {"requests": counted})
+
+
+def test_admission_that_was_refused_late_gives_nothing_back(
+    table: DynamoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _refused_late(table, monkeypatch)
+
+
+@on_loop
+async def _refused_late(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = replace(MANY, anonymous=CallerTier(requests_per_day=1, fallbacks_per_day=0, parallel=9))
+    async with Target() as gpu, serving(gpu.url, store=table, tiers=one) as caller:
+        assert (await caller.chat(headers=ONCE)).status == 200
+        await caller.settled()
+        call, goes_on = table._client._make_api_call, threading.Event()
+
+        def late(operation: str, arguments: Any) -> Any:
+            try:
+                return call(operation, arguments)
+            finally:
+                assert goes_on.wait(30)
+
+        table._client._make_api_call = late
+        monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
+        for headers in ({}, ONCE):
+            assert (await caller.chat(headers=headers)).status == 503
+        monkeypatch.setattr(store, "ANSWER_SECONDS", 5.0)
+        goes_on.set()
+        await caller.settled()
+        assert await used(table, f"address:{HERE}") == {"requests": 1}
+        assert (await caller.chat(headers=ONCE)).status == 409
