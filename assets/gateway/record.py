@@ -1,6 +1,7 @@
 """One request's record: its ledger line, its counts, what it costs, and what the lane is told of it."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
@@ -13,7 +14,7 @@ from gateway.config import Config
 from gateway.fallback import TOO_MANY, Failure, Kind, Tier
 from gateway.ledger import LEASE_SECONDS, Line, State, reservation
 from gateway.metrics import Told
-from gateway.store import Store, StoreError
+from gateway.store import LateError, Store, StoreError
 from relay import lane_headers
 
 MICRO = 1_000_000
@@ -39,6 +40,7 @@ class Record:
         # The cloud: one of the caller's fallbacks is taken; the request is with it; it may have worked on it in vain.
         self._allowed = self._with_cloud = self._in_vain = False
         self._reserved = self._lost = 0  # micro-dollars taken of the day, and those of attempts in vain
+        self._late: Awaitable[bool] | None = None  # what the store says of the step that it was late with
         self._reserving: asyncio.Task[str] | None = None
         self._day = line.day
         self.ended: asyncio.Future[tuple[Line, bool]] = (
@@ -98,21 +100,32 @@ class Record:
 
     async def _reserve(self) -> str:
         cloud = self._config.gateway.fallback
+        micro = self._price(self._ask.prompt_tokens, self._ask.max_tokens)
+        await self._known_late()
         try:
             most = self._caller.tier.fallbacks_per_day
             if not self._allowed and not (most and await self._store.take_fallback(self._caller.id, most, self._day)):
                 return f"the {self._caller.tier_name} tier has {most} a day, and all are used"
             self._allowed = True
-            micro = self._price(self._ask.prompt_tokens, self._ask.max_tokens)
             if self._reserved == self._lost:
                 if not await self._store.spend(self._day, micro, round(cloud.dollars_per_day * MICRO)):
                     self._told.values[names.METRIC_FALLBACK_SPENT] += 1
                     return f"the day's ${cloud.dollars_per_day:g} are spent"
                 self._reserved += micro
         except StoreError as error:
+            self._late = error.outcome if isinstance(error, LateError) else None
             self._told.values[names.METRIC_STORE_FAILURES] += 1
             return f"what it costs cannot be counted: {error}"
         return ""
+
+    async def _known_late(self) -> None:
+        """What the store has taken after all is held, too; of what is never known it keeps one step at most."""
+        late, self._late = self._late, None
+        with contextlib.suppress(StoreError):
+            if late and await late:
+                if self._allowed:
+                    self._reserved += self._price(self._ask.prompt_tokens, self._ask.max_tokens)
+                self._allowed = True
 
     def ends(self, state: State, why: str = "", *, nobody: bool = False) -> None:
         """How it ended. `nobody`: no target answered, so the caller's cap gets it back."""
@@ -136,6 +149,7 @@ class Record:
         """Write down what came of it; the store's silence loses no answer."""
         if self._reserving:
             await self._reserving
+        await self._known_late()
         tokens, paid = self._counted("completion_tokens"), self._lost
         if self._with_cloud:
             prompt = self._counted("prompt_tokens") or self._ask.prompt_tokens

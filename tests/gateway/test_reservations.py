@@ -17,6 +17,7 @@ from gateway.ledger import Line, State
 from gateway.memory import MemoryStore
 from gateway.metrics import Told
 from gateway.record import Record
+from gateway.store import LateError
 from tests.gateway.running import HELLO, MODEL, on_loop
 
 PROMPT, MOST = 10, 100
@@ -118,6 +119,44 @@ async def test_count_of_the_clouds_that_is_none_is_no_count_and_what_was_deliver
     found.ends(State.DONE)
     await found.settle()
     assert (set(store._spent.values()), store.lines["request-1"].tokens) == ({PROMPT * INPUT + 3 * OUTPUT}, 3)
+
+
+class Late(MemoryStore):
+    """A table that takes what it is asked for, and says of one step so only later."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__()
+        self._step, self.outcome = step, asyncio.get_running_loop().create_future()
+
+    async def take_fallback(self, caller: str, most: int, day: str) -> bool:
+        return self._said("take_fallback", await super().take_fallback(caller, most, day))
+
+    async def spend(self, day: str, micro: int, limit: int | None) -> bool:
+        return self._said("spend", await super().spend(day, micro, limit))
+
+    def _said(self, step: str, taken: bool) -> bool:
+        if step != self._step:
+            return taken
+        self._step = ""
+        asyncio.get_running_loop().call_later(0.01, self.outcome.set_result, taken)
+        raise LateError(self.outcome)
+
+
+@on_loop
+@pytest.mark.parametrize("step", ["take_fallback", "spend"])
+@pytest.mark.parametrize("again", [False, True])
+async def test_reservation_that_is_known_too_late_is_given_back_or_used(step: str, again: bool) -> None:
+    store = Late(step)
+    found = record(store)
+    assert "cannot be counted" in await found.reserve_cloud()
+    if again:
+        assert await found.reserve_cloud() == ""
+        found.sent(Tier.CLOUD)
+        found.usage(USAGE)
+    found.ends(State.DONE)
+    await found.settle()
+    spent, used = sum(store._spent.values()), sum(store._used.values())
+    assert (spent, used) == ((12 * INPUT + 7 * OUTPUT, 1) if again else (0, 0))
 
 
 @on_loop
