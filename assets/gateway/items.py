@@ -15,7 +15,7 @@ from typing import Any
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from gateway.callers import Key
-from gateway.ledger import KEPT_DAYS, Line
+from gateway.ledger import KEPT_DAYS, OPEN, Line
 
 KEYS = "keys"
 Step = dict[str, Any]  # of a transaction
@@ -96,6 +96,17 @@ def put_line(table: str, line: Line) -> list[Step]:
     steps = [put(table, item(request_pk(line.id), **line.plain(), ttl=kept()))]
     if line.answered_by == "fallback":
         steps.append(put(table, item(failed_over_pk(line.day), f"{line.began}#{line.id}", id=line.id, ttl=kept())))
+    return steps
+
+
+def renew_line(table: str, line: Line) -> list[Step]:
+    """The same of a request under way, unless it has ended: what is carried out late must not undo its last line."""
+    steps, still = put_line(table, line), {f":{state}": {"S": str(state)} for state in OPEN}
+    steps[0]["Put"] |= {
+        "ConditionExpression": f"attribute_not_exists(#state) OR #state IN ({', '.join(sorted(still))})",
+        "ExpressionAttributeNames": {"#state": "state"},
+        "ExpressionAttributeValues": still,
+    }
     return steps
 
 

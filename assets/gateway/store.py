@@ -6,6 +6,7 @@ StoreError    no answer within `ANSWER_SECONDS`, or an error of the store's own
 """
 
 import asyncio
+import contextlib
 import functools
 import random
 import time
@@ -21,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from gateway import items
 from gateway.callers import Key
-from gateway.ledger import Line
+from gateway.ledger import OPEN, Line
 
 ANSWER_SECONDS = 0.3  # a caller waits for the store no longer: DynamoDB answers in single milliseconds
 CONFLICT_SECONDS = (
@@ -87,7 +88,7 @@ class Store(Protocol):
         """Count the request, take its Idempotency-Key's hash (empty: none), write its line: all or nothing."""
 
     async def write(self, line: Line) -> None:
-        """Write a line as it now stands."""
+        """Write a line as it now stands; one under way only while its request is."""
 
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
         """Nobody answered, or the cloud refused: counts and Idempotency-Key (empty: none) are the caller's again."""
@@ -175,7 +176,9 @@ class DynamoStore:
 
     @_in_time
     async def write(self, line: Line) -> None:
-        await self._transact(items.put_line(self._table, line))
+        written = items.renew_line if line.state in OPEN else items.put_line
+        with contextlib.suppress(_ConditionFailed):  # it has ended meanwhile
+            await self._transact(written(self._table, line))
 
     @_in_time
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:

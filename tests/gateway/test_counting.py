@@ -154,6 +154,20 @@ def test_line_reads_back_as_it_was_and_as_lost_once_its_lease_is_over(table: Dyn
     assert replace(written, state=State.DONE).seen(written.until + 1) is State.DONE
 
 
+def test_a_renewal_that_is_carried_out_after_the_last_line_does_not_undo_it(table: DynamoStore) -> None:
+    async def late() -> list[State]:
+        found = []
+        await table.admit(line(1), 10, "", "2026-12-01")
+        for state in (State.RESERVED, State.SENT, State.STREAMING, State.DONE, State.STREAMING):
+            await table.write(line(1, state=state, answered_by="fallback"))
+            read = await table.line("request-1")
+            assert read is not None
+            found.append(read.state)
+        return found
+
+    assert asyncio.run(late()) == [State.RESERVED, State.SENT, State.STREAMING, State.DONE, State.DONE]
+
+
 @on_loop
 async def _cap_reached(table: DynamoStore) -> None:
     async with Target() as gpu, serving(gpu.url, store=table, tiers=FREE) as caller:
