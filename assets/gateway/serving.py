@@ -41,6 +41,7 @@ class Serving:
         self._arrived = self._asked_at = self._clock()
         self._failures: list[Failure] = []
         self._text: list[str] = []  # delivered so far, kept only where a continuation may need it
+        self._text_alone = True  # thoughts and tool calls cannot be gone on with
         budgets = config.gateway.budgets
         self._budget = fallback.local_budget(ask.stream, budgets, cloud.restraint.p95(budgets.fallback_p95_seconds))
 
@@ -188,7 +189,9 @@ class Serving:
 
     async def _pass_on(self, chunk: dict[str, Any], tier: Tier) -> None:
         if self._continuable:
-            self._text.append(chat.content(chunk))
+            text = chat.content(chunk)
+            self._text.append(text)
+            self._text_alone = self._text_alone and bool(text or not chat.delivers(chunk))
         if not self._reply.tokens and (chat.delivers(chunk) or chat.finished(chunk)):
             self._first_token(tier)
         await self._reply.chunk(chunk, self._model(tier), tier)
@@ -204,7 +207,7 @@ class Serving:
     async def _mended(self, broken: Failure) -> web.StreamResponse:
         """A stream that broke after its first token: continued where that is declared, else ended visibly."""
         word, why = f"{broken.tier} {broken.word}", broken.message
-        if broken.tier is Tier.GPU and self._continuable and not self._cloud.closed(self._ask):
+        if broken.tier is Tier.GPU and self._continuable and self._text_alone and not self._cloud.closed(self._ask):
             try:
                 await self._continue()
                 self._record.ends(State.DONE, f"continued: {word}")

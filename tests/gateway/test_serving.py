@@ -430,6 +430,16 @@ async def test_continuation_is_declared_never_tried() -> None:
 
 
 @on_loop
+async def test_what_was_more_than_text_is_not_continued_as_text() -> None:
+    thought = says(b"data: " + dumps(chunk({"reasoning_content": "hm"})) + b"\n\n")
+    async with Target(thought) as gpu, Target(answers(" b")) as cloud:
+        async with serving(gpu.url, cloud.url, cloud_settings={"continues": True}) as caller:
+            answer = await caller.chat(stream=True, temperature=0)
+            assert answer.error["error"]["code"] == "SPOT_PREEMPTION"
+            assert cloud.asked == [], "a text that begins anew beside a thought that it does not know"
+
+
+@on_loop
 async def test_continuation_that_the_cloud_refuses_costs_nothing_and_is_told() -> None:
     store = MemoryStore()
     own = {"continues": True, "dollars_per_million_output": 2.0}
