@@ -30,7 +30,7 @@ from fleet.core import manifest as manifests
 from fleet.core import names
 from fleet.modelstore import release as built
 from tests.box import netns, servers
-from tests.box.standins import systemd
+from tests.box.standins import call, systemd
 
 T = TypeVar("T")
 
@@ -78,8 +78,8 @@ SETTINGS = Settings(
 AUTHORITY = servers.Authority(netns.OUT_V4)
 
 SCRIPTS = {
-    "aws": '#!/bin/sh\nexec /usr/bin/python3 -S -E {standins}/aws_cli.py call {here}/aws.sock "$@"\n',
-    "systemctl": '#!/bin/sh\nexec {python} {standins}/systemd.py client {here}/systemd.sock "$@"\n',
+    "aws": '#!/bin/sh\nexec /usr/bin/python3 -S -E {standins}/call.py {here}/aws.sock "$@"\n',
+    "systemctl": '#!/bin/sh\nexec /usr/bin/python3 -S -E {standins}/call.py {here}/systemd.sock "$@"\n',
     "shutdown": '#!/bin/sh\necho "$*" >>{here}/shutdown\nexec systemctl poweroff\n',
     "nvidia-smi": "#!/bin/sh\ncat {here}/gpu\n",
 }
@@ -237,7 +237,7 @@ class World:
 
     def systemctl(self, *words: str) -> int:
         """A command to the systemd stand-in."""
-        return systemd.ask(str(self.here / "systemd.sock"), list(words))
+        return call.call(str(self.here / "systemd.sock"), list(words))
 
     def probe(self, *, ask: bool = True, every: float = 0.05) -> Path:
         """Start a caller outside that connects every `every` seconds on both families; returns its log."""
@@ -468,7 +468,7 @@ def _first_child(parent: int) -> int:
 @cache
 def _aws_cli() -> "subprocess.Popen[str]":
     """The AWS CLI of all boxes, which is told of each."""
-    command = [*DIES_WITH_US, "/usr/bin/python3", str(STANDINS / "aws_cli.py"), "boxes"]
+    command = [*DIES_WITH_US, "/usr/bin/python3", str(STANDINS / "aws_cli.py")]
     return subprocess.Popen(command, stdin=subprocess.PIPE, env={"PATH": systemd.PATH, "LANG": "C.UTF-8"}, text=True)
 
 

@@ -1,15 +1,13 @@
 """The real AWS CLI, imported once for all boxes, forked for each and every call: from nothing it takes 0.8 s of CPU.
 
-    aws_cli.py boxes             in the system's own Python, which has the CLI; reads `PID SOCKET`, a line for each box
-    aws_cli.py call SOCKET ...   what the box calls as `aws`
-
-Debian's CLI is older than AWS_ENDPOINT_URL, which today's reads by itself: `call` passes it on as `--endpoint-url`.
+Runs in the system's own Python, which has the CLI; reads `PID SOCKET`, a line for each box, whose `aws` is `call.py`.
+Debian's CLI is older than AWS_ENDPOINT_URL, which today's reads by itself: here it becomes `--endpoint-url`.
 """
 
 import array
+import ast
 import ctypes
 import gc
-import json
 import os
 import signal
 import socket
@@ -29,6 +27,7 @@ def boxes() -> None:
     session.get_available_services()
     for service in SERVICES:  # what each call would otherwise load anew
         session.create_client(service, "us-east-2", aws_access_key_id="key", aws_secret_access_key="secret")
+        _ = driver.subcommand_table[service].subcommand_table
         if service != "s3":  # of which the CLI's own commands make no table
             session.get_paginator_model(service)
     gc.freeze()
@@ -54,7 +53,7 @@ def enter(process: str) -> None:
 
 def serve(path: str, driver: Any) -> None:
     """Fork for every call; the child answers with its exit status."""
-    server = socket.socket(socket.AF_UNIX)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.bind(path)
     server.listen(64)
     while True:
@@ -66,27 +65,16 @@ def serve(path: str, driver: Any) -> None:
         message, control, _, _ = connection.recvmsg(1 << 20, socket.CMSG_SPACE(8))
         for target, descriptor in zip((1, 2), array.array("i", control[0][2]), strict=True):
             os.dup2(descriptor, target)
-        asked = json.loads(message)
+        words, environment = ast.literal_eval(message.decode())
         os.environ.clear()
-        os.environ.update(asked["environment"])
+        os.environ.update(environment)
         os.chdir("/")
-        status = driver.main(asked["words"])
+        status = driver.main(["--endpoint-url", environment["AWS_ENDPOINT_URL"], *words])
         sys.stdout.flush()
         sys.stderr.flush()
         connection.sendall(b"%d" % status)
         os._exit(0)
 
 
-def call(path: str, words: list[str]) -> int:
-    """One call; its exit status."""
-    endpoint = os.environ["AWS_ENDPOINT_URL"]
-    message = {"words": ["--endpoint-url", endpoint, *words], "environment": dict(os.environ)}
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(path)
-        descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [1, 2]))]
-        connection.sendmsg([json.dumps(message).encode()], descriptors)
-        return int(connection.recv(8) or b"255")
-
-
 if __name__ == "__main__":
-    sys.exit(boxes() if sys.argv[1] == "boxes" else call(sys.argv[2], sys.argv[3:]))
+    boxes()

@@ -44,4 +44,4 @@ mount --bind "$scenario/boot_id" "$root/proc/sys/kernel/random/boot_id"
 [ ! -f "$scenario/prepare.sh" ] || bash -Eeuo pipefail "$scenario/prepare.sh" "$root"
 ip link set lo up
 ip addr add 169.254.169.254/32 dev lo
-exec chroot "$root" "$python" "$checkout/tests/box/standins/systemd.py" manager "$scenario/systemd.sock" "$scenario/journal"
+exec chroot "$root" "$python" "$checkout/tests/box/standins/systemd.py" "$scenario/systemd.sock" "$scenario/journal"

@@ -7,12 +7,11 @@ ExecStartPre, ExecStart, Restart, RestartSec, RemainAfterExit, Environment, Envi
 TimeoutStopSec (above ten seconds at 1:20), SendSIGKILL. Verbs beyond `systemctl`'s: `cloud-init FILE` runs user data,
 `kill SIGNAL UNIT` signals it, `reboot` and `poweroff` end every unit.
 
-    systemd.py manager SOCKET JOURNAL      process 1
-    systemd.py client SOCKET VERB ...      what the box calls as `systemctl`
+    systemd.py SOCKET JOURNAL      process 1, which `call.py` asks: what the box calls as `systemctl`
 """
 
+import ast
 import contextlib
-import json
 import os
 import shlex
 import shutil
@@ -281,34 +280,23 @@ class Manager:
 def serve(socket_path: str, journal: str) -> None:
     """Answer commands for ever."""
     manager = Manager(Path(journal))
-    server = socket.socket(socket.AF_UNIX)
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.bind(socket_path)
     server.listen(64)
 
     def handle(connection: socket.socket) -> None:
-        with connection, connection.makefile("rw") as file:
+        with connection:
             try:
-                status = manager.command(json.loads(file.readline()))
+                words, _ = ast.literal_eval(connection.recv(1 << 20).decode())
+                status = manager.command(words)
             except (OSError, KeyError, ValueError) as error:
                 manager.note(f"{type(error).__name__}: {error}")
                 status = 5
-            file.write(f"{status}\n")
+            connection.sendall(b"%d" % status)
 
     while True:
         threading.Thread(target=handle, args=(server.accept()[0],), daemon=True).start()
 
 
-def ask(socket_path: str, words: list[str]) -> int:
-    """One command; its exit status."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(socket_path)
-        with connection.makefile("rw") as file:
-            file.write(json.dumps(words) + "\n")
-            file.flush()
-            return int(file.readline() or 1)
-
-
 if __name__ == "__main__":
-    if sys.argv[1] == "manager":
-        serve(sys.argv[2], sys.argv[3])
-    sys.exit(ask(sys.argv[2], sys.argv[3:]))
+    serve(sys.argv[1], sys.argv[2])
