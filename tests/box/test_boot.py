@@ -178,14 +178,23 @@ def test_instance_store_that_the_image_mounted_is_reused(make: MakeWorld) -> Non
     assert stage(box, "store")["how"] == "reused-the-image's-mount"
 
 
-def test_instance_store_mounted_elsewhere_is_reused_where_the_engine_may_write(make: MakeWorld) -> None:
-    mounted = "mkdir $1/mnt/disk; chroot $1 sh -c 'mkfs.xfs -q /dev/loop*; mount /dev/loop* /mnt/disk'"
-    box = make(prepare=mounted)
+def test_disk_mounted_elsewhere_is_reused_where_the_engine_may_write_and_without_fuse_the_model_is_downloaded(
+    make: MakeWorld,
+) -> None:
+    """An image of somebody's own."""
+    mounted = "mkdir $1/mnt/disk; chroot $1 sh -c 'mkfs.xfs -q /dev/loop*; mount /dev/loop* /mnt/disk'\n"
+    box = make(prepare=mounted + world.NO_FUSE)
     box.boot()
-    box.wait_for("stage=complete outcome=done")
+    box.wait_for("BOOTPATH")
     assert stage(box, "store")["how"] == "reused-a-mount"
     assert box.inside("/mnt/disk/fleet/models/blobs").is_dir()
     assert box.manifest()["layers"]  # read under /var/lib/fleet, which the units' sandbox leaves open
+
+    box.wait_for("WARNING the model does not load while it arrives: /dev/fuse: No such file")
+    assert stage(box, "restore")["how"] == "downloaded"
+    assert stage(box, "load")["outcome"] == "skipped"
+    assert world.wait(box.streamed_metric) == [0]
+    assert box.model_is_right()
 
 
 LVM_LABEL = """

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,10 +21,11 @@ import pytest
 import s3
 import streamed
 from download import DamagedError, Item
+from stream_state import DOWNLOADED, STREAMED
 
 from fleet.core import names
 from tests.box import servers, world
-from tests.box.conftest import Base, MakeWorld, a_box
+from tests.box.conftest import MakeWorld, a_box
 from tests.box.test_boot import stage
 from tests.box.test_window import opened
 
@@ -40,9 +42,9 @@ needs_fuse = pytest.mark.skipif(bool(NO_FUSE), reason=NO_FUSE)
 class Midway:
     """Holds every read of the model from the middle on, or denies it, until it is let go."""
 
-    def __init__(self, box: world.World, base: Base, *, denies: bool = False) -> None:
+    def __init__(self, box: world.World, *, denies: bool = False) -> None:
         self.reached, self.go_on = threading.Event(), threading.Event()
-        self._blob, self._asked = f"sha256-{base.settings.model.gguf.sha256}", 0
+        self._blob, self._asked = box.model().name, 0
         box.front.faults.append(servers.Fault(self._holds, "403" if denies else self.go_on, -1))
 
     def _holds(self, method: str, path: str) -> bool:
@@ -54,9 +56,9 @@ class Midway:
         return self._asked > MIDWAY
 
 
-def begun(box: world.World, base: Base, *, denies: bool = False) -> Midway:
+def begun(box: world.World, *, denies: bool = False) -> Midway:
     """A boot that is amid the load."""
-    midway = Midway(box, base, denies=denies)
+    midway = Midway(box, denies=denies)
     box.boot()
     box.wait_for("stage=start_engine outcome=done")
     assert midway.reached.wait(world.PATIENCE_SECONDS), box.journal()
@@ -66,24 +68,16 @@ def begun(box: world.World, base: Base, *, denies: bool = False) -> Midway:
     return midway
 
 
-def model_is_right(box: world.World, base: Base) -> bool:
-    """Whether what the engine opens is the very model."""
-    sha256 = base.settings.model.gguf.sha256
-    path = box.inside(f"/var/lib/fleet/nvme/fleet/models/blobs/sha256-{sha256}")
-    return hashlib.sha256(path.read_bytes()).hexdigest() == sha256
-
-
-def forget_pages(box: world.World, base: Base) -> None:
+def forget_pages(box: world.World) -> None:
     """The kernel's cache of the served file is gone, as that of 18 GB would be."""
-    path = box.inside(f"/var/lib/fleet/nvme/fleet/models/blobs/sha256-{base.settings.model.gguf.sha256}")
-    file = os.open(path, os.O_RDONLY)
+    file = os.open(box.model(), os.O_RDONLY)
     os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(file)
 
 
-def reads(box: world.World, base: Base) -> int:
+def reads(box: world.World) -> int:
     """How often the model was asked for, in ranges."""
-    blob = f"sha256-{base.settings.model.gguf.sha256}"
+    blob = box.model().name
     return sum(method == "GET" and path.endswith(blob) for _, method, path, _ in list(box.front.requests))
 
 
@@ -92,13 +86,20 @@ def served(box: world.World) -> bool:
     return "fleet-stream" in box.inside("/proc/1/mountinfo").read_text()
 
 
-def streamed_metric(box: world.World) -> list[float]:
-    return [metric["Value"] for metric in box.metrics(names.METRIC_BOOT_STREAMED)]
+def serves(box: world.World, log: Path, how: str) -> None:
+    """The boot has ended well, the model came in this way, is the very one, and nobody was answered before the gate."""
+    box.wait_for("BOOTPATH")
+    assert stage(box, "load")["how"] == how
+    assert world.wait(box.streamed_metric) == [float(how == STREAMED)]
+    assert box.model_is_right()
+    assert box.generate().end()[0] == 0
+    opened_at = float(stage(box, "open")["start"]) + box.monotonic_at_kernel
+    assert {probe["outcome"] for probe in world.probes(log) if float(probe["at"]) < opened_at - 1} == {"refused"}
 
 
 @needs_fuse
 def test_model_loads_while_it_arrives_and_the_disk_has_it_once_the_box_serves(
-    serving: Callable[..., world.World], base: Base
+    serving: Callable[..., world.World],
 ) -> None:
     box = serving()
     assert (stage(box, "restore")["how"], stage(box, "load")["how"]) == ("streamed", "streamed")
@@ -107,53 +108,52 @@ def test_model_loads_while_it_arrives_and_the_disk_has_it_once_the_box_serves(
     device = box.inside("/var/lib/fleet/nvme").stat().st_dev
     read_ahead = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
     assert int(read_ahead.read_text()) == disk.READ_AHEAD_KB  # of what the engine reads later
-    assert world.wait(lambda: streamed_metric(box)) == [1]
+    assert world.wait(box.streamed_metric) == [1]
     box.systemctl("stop", "fleet-boot")
     box.wait_for("STREAM kept")
-    assert model_is_right(box, base)
+    assert box.model_is_right()
     world.wait(lambda: not served(box))
     assert "STREAM ended" not in box.log()  # the engine maps what it was given
-    before = reads(box, base)
+    before = reads(box)
     box.signal("engine", "KILL")
     box.wait_for("STREAM ended")
     box.wait_for("ENGINE warm-up: gate open again")
     assert box.generate().end()[0] == 0
-    assert reads(box, base) == before
+    assert reads(box) == before
 
 
 @needs_fuse
-def test_engine_restarted_before_the_copy_is_whole_streams_again(
-    serving: Callable[..., world.World], base: Base
-) -> None:
-    box = serving(stream_copy_bytes_per_second=1.0)
-    before = reads(box, base)
+def test_engine_killed_midway_restarted_then_left_by_its_server_has_the_very_model(make: MakeWorld) -> None:
+    """The engine is killed amid the load and restarted before the copy is whole; then the server is killed."""
+    box = make(stream_copy_bytes_per_second=1.0)
+    log = box.probe()
+    midway = begun(box)
+    box.signal("engine", "KILL")
+    midway.go_on.set()
+    serves(box, log, STREAMED)
+
+    before = reads(box)
     box.systemctl("stop", "fleet-engine")
-    forget_pages(box, base)
+    forget_pages(box)
     box.systemctl("start", "fleet-engine")
     box.wait_for("ENGINE warm-up: gate open again")
     assert box.generate().end()[0] == 0
-    assert reads(box, base) >= before + MIDWAY
+    assert reads(box) >= before + MIDWAY  # streamed again
     assert served(box)
 
-
-@needs_fuse
-def test_server_killed_before_the_copy_is_whole_serves_nothing_that_it_has_not_checked(
-    serving: Callable[..., world.World], base: Base
-) -> None:
-    box = serving(stream_copy_bytes_per_second=1.0)
     box.signal("stream", "KILL")
-    box.wait_for("STREAM kept")
+    box.wait_for("STREAM kept")  # of a server that hands out nothing that it has not checked
     box.signal("engine", "KILL")
-    box.wait_for("ENGINE warm-up: gate open again")
-    assert model_is_right(box, base)
+    box.wait_for("(?s)gate open again.*gate open again")
+    assert box.model_is_right()
 
 
 @needs_fuse
 def test_object_that_changed_when_its_server_was_killed_is_served_to_nobody(
-    serving: Callable[..., world.World], base: Base
+    serving: Callable[..., world.World],
 ) -> None:
     box = serving(stream_copy_bytes_per_second=1.0)
-    key = names.cache_blob(f"sha256-{base.settings.model.gguf.sha256}")
+    key = names.cache_blob(box.model().name)
     s3_client = box.aws.client("s3")
     data = bytearray(s3_client.get_object(Bucket=world.BUCKET, Key=key)["Body"].read())
     data[-100] ^= 1
@@ -168,59 +168,35 @@ def test_object_that_changed_when_its_server_was_killed_is_served_to_nobody(
 
 @needs_fuse
 @pytest.mark.parametrize(
-    ("unit", "signal", "how"),
-    [
-        ("engine", "KILL", "streamed"),
-        ("stream", "KILL", "downloaded"),
-        ("stream", "STOP", "downloaded"),
-        ("", "", "downloaded"),
-    ],
-    ids=["engine killed", "server killed", "server hangs", "S3 denies"],
+    ("unit", "signal"),
+    [("stream", "KILL"), ("stream", "STOP"), ("", "")],
+    ids=["server killed", "server hangs", "S3 denies"],
 )
-def test_what_goes_wrong_midway_ends_in_a_box_that_serves_the_very_model(
-    make: MakeWorld, base: Base, unit: str, signal: str, how: str
+def test_server_lost_midway_or_denied_ends_in_a_box_that_serves_what_it_downloaded(
+    make: MakeWorld, unit: str, signal: str
 ) -> None:
     box = make(stream_stall_seconds=1.0)
     log = box.probe()
-    midway = begun(box, base, denies=not unit)
+    midway = begun(box, denies=not unit)
     if unit:
         box.signal(unit, signal)
-    if how == "downloaded":
-        box.wait_for("WARNING the model does not load while it arrives")
+    box.wait_for("WARNING the model does not load while it arrives")
     midway.go_on.set()
-    box.wait_for("BOOTPATH")
-    assert stage(box, "load")["how"] == how
-    assert world.wait(lambda: streamed_metric(box)) == [float(how == "streamed")]
-    assert model_is_right(box, base)
-    assert box.generate().end()[0] == 0
-    opened_at = float(stage(box, "open")["start"]) + box.monotonic_at_kernel
-    assert {probe["outcome"] for probe in world.probes(log) if float(probe["at"]) < opened_at - 1} == {"refused"}
-    if how == "downloaded":
-        assert not served(box)
+    serves(box, log, DOWNLOADED)
+    assert not served(box)
 
 
 @needs_fuse
-def test_notice_midway_ends_the_boot_and_nobody_was_served(make: MakeWorld, base: Base) -> None:
+def test_notice_midway_ends_the_boot_and_nobody_was_served(make: MakeWorld) -> None:
     box = make()
     log = box.probe()
-    midway = begun(box, base)
+    midway = begun(box)
     box.notice()
     box.wait_for("ending the boot")
     world.wait(lambda: box.lifecycle() == "", why=box.journal)
     midway.go_on.set()
     assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
     assert box.tag() != names.BOOT_FAILED
-
-
-def test_machine_without_fuse_downloads_before_it_loads_and_says_so(make: MakeWorld, base: Base) -> None:
-    box = make(prepare="rm $1/dev/fuse")
-    box.boot()
-    box.wait_for("BOOTPATH")
-    box.wait_for("WARNING the model does not load while it arrives: /dev/fuse: No such file")
-    assert stage(box, "restore")["how"] == "downloaded"
-    assert stage(box, "load")["outcome"] == "skipped"
-    assert world.wait(lambda: streamed_metric(box)) == [0]
-    assert model_is_right(box, base)
 
 
 @pytest.mark.parametrize(("field", "why"), [("disk", "the disk has no room"), ("memory", "too little memory")])
@@ -236,44 +212,43 @@ def test_no_room_is_told_before_anything_is_started(field: str, why: str, monkey
 
 ASK = """
 import sys, xllamacpp
-params = xllamacpp.CommonParams()
-params.model.path, params.n_ctx, params.n_parallel, params.warmup = sys.argv[1], 256, 1, False
-params.load_mode = getattr(xllamacpp.llama_load_mode, "LLAMA_LOAD_MODE_" + sys.argv[2])
-params.cpuparams.n_threads, params.verbosity = 1, 0
-server = xllamacpp.Server(params)
-answer = server.handle_completions({"prompt": "Hello", "max_tokens": 24, "temperature": 0, "stream": False})
-print((answer[0] if isinstance(answer, list) else answer)["choices"][0]["text"])
+for path, way in zip(sys.argv[1::2], sys.argv[2::2]):
+    params = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.warmup = path, 256, 1, False
+    params.load_mode = getattr(xllamacpp.llama_load_mode, "LLAMA_LOAD_MODE_" + way)
+    params.cpuparams.n_threads, params.verbosity = 1, 0
+    server = xllamacpp.Server(params)
+    asked = {"prompt": "Hello", "max_tokens": 24, "temperature": 0, "stream": False}
+    answer = server.handle_completions(asked)
+    print((answer[0] if isinstance(answer, list) else answer)["choices"][0]["text"])
 """
+WAYS = ("MMAP", "NONE", "DIRECT_IO")
 
 
 @pytest.mark.root
 @needs_fuse
-@pytest.mark.parametrize("way", ["MMAP", "NONE", "DIRECT_IO"])
 def test_real_engine_answers_from_the_served_file_what_it_answers_from_the_disk(
-    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.box import tiny_model  # a second to load
 
-    on_disk, folder = tmp_path / "tiny.gguf", tmp_path / "mount"
+    on_disk = tmp_path / "tiny.gguf"
     tiny_model.write(on_disk)
-    folder.mkdir()
     data = on_disk.read_bytes()
-    with opened(monkeypatch, data=data, sha256=hashlib.sha256(data).hexdigest()) as made:
-        mount = fuse.Mount(folder, "blob", len(data), made.read)
-        try:
-            said = [
-                subprocess.run(
-                    [sys.executable, "-c", ASK, path, way], capture_output=True, text=True, check=True
-                ).stdout
-                for path in (str(on_disk), str(folder / "blob"))
-            ]
-            made.finish()
-            world.wait(lambda: made.verified, 10)
-        finally:
-            fuse.detach(folder)
-            mount.wait()
-    assert said[0] == said[1]
-    assert len(said[0].strip()) > 10
+    with opened(monkeypatch, data=data, sha256=hashlib.sha256(data).hexdigest()) as made, ExitStack() as mounted:
+        words = [str(on_disk), "MMAP"]
+        for way in WAYS:  # a mount each: the kernel keeps pages of one for nobody else
+            folder = tmp_path / way
+            folder.mkdir()
+            mounted.callback(fuse.Mount(folder, "blob", len(data), made.read).wait)
+            mounted.callback(fuse.detach, folder)
+            words += [str(folder / "blob"), way]
+        said = subprocess.run([sys.executable, "-c", ASK, *words], capture_output=True, text=True, check=True).stdout
+        made.finish()
+        world.wait(lambda: made.verified, 10)
+    from_disk, *served_by_way = said.splitlines()
+    assert dict(zip(WAYS, served_by_way, strict=True)) == dict.fromkeys(WAYS, from_disk)
+    assert len(from_disk.strip()) > 10
 
 
 ENDS = """

@@ -93,6 +93,7 @@ printf '#!/bin/sh\necho "$*" >>/opt/standin/modprobe\n' >$1/usr/bin/nvidia-modpr
 chmod +x $1/usr/bin/nvidia-modprobe
 """  # a `prepare`: the driver's tool, which writes down what it was asked
 NO_NFT = "rm -f $1/usr/sbin/nft\n"  # a `prepare`: iptables is all there is
+NO_FUSE = "rm $1/dev/fuse\n"  # a `prepare`: a kernel that serves no files of programs
 CLOUDWATCH_AGENT = "#!/bin/sh\nwhile [ ! -f {here}/telemetry-up ]; do sleep 0.1; done\n"  # 40 s on a real box
 
 
@@ -380,6 +381,18 @@ class World:
         path = "/var/lib/fleet/nvme/fleet/models/manifests/registry.ollama.ai/library/tiny/latest"
         found: dict[str, Any] = json.loads(self.inside(path).read_text())
         return found
+
+    def model(self) -> Path:
+        """The model's file, as the engine opens it."""
+        return self.inside(f"/var/lib/fleet/nvme/fleet/models/blobs/sha256-{self.settings.model.gguf.sha256}")
+
+    def model_is_right(self) -> bool:
+        """Whether it is the very one."""
+        return f"sha256-{hashlib.sha256(self.model().read_bytes()).hexdigest()}" == self.model().name
+
+    def streamed_metric(self) -> list[float]:
+        """What was told of whether the model was loaded while it arrived."""
+        return [metric["Value"] for metric in self.metrics(names.METRIC_BOOT_STREAMED)]
 
     def cache_is_whole(self) -> bool:
         """Whether a manifest is there and every blob it names is what its digest says."""
