@@ -52,7 +52,7 @@ def _settle(state: State, cloud: Cloud, settings: Settings, *, send_mail: bool) 
             cloud.mail(*mail.compose(settled.owed[0], settings))
             settled = replace(settled, owed=settled.owed[1:])
     finally:
-        if settled != state:
+        if settled is not state:
             cloud.put_state(settled.dumps())
     return settled
 

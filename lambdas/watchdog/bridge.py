@@ -32,7 +32,10 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
             together = seen.warned if seen.warned_at else ()
             warned = (*(box for box in together if box != signal.box), signal.box)[-shares.floor(settings) :]
             seen = replace(seen, warned=warned, warned_at=now)
-    there = serving(world, seen) | world.coming(seen.noticed, settings, now)
+    there = serving(world, seen)
+    short = shares.missing(there, settings) > 0
+    if short:
+        there |= world.coming(seen.noticed, settings, now)
     if state.exposed and not state.armed and not turns.lacks_spot(world, state, settings):
         pass  # on-demand is what is refused: `turns` remembers that
     elif not shares.missing(there, settings):
@@ -41,7 +44,7 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
         began = signal.began or now
         late = now - began > timedelta(seconds=settings.bridge.stale_event_seconds)
         seen = replace(seen, drought_at=now if late else began + CUT_OFF)
-    dark = state.exposed and shares.missing(serving(world, seen), settings) > 0
+    dark = state.exposed and short
     if signal.wake in TELLS_OF_DROUGHT and dark is not bool(seen.dark_at):
         seen = replace(seen, dark_at=now if dark else None)
     return state if seen is state.evidence else replace(state, evidence=seen)

@@ -43,7 +43,7 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     if state.mode is Mode.FAILOVER and signal.wake is Wake.LAUNCH_FAILED and settings.capacity.min > 1:
         needs |= Need.BOXES  # which kind is short
     if signal.wake in OF_A_BOX or (signal.wake is Wake.LAUNCH_FAILED and signal.box):
-        world = world.having(instances=cloud.instances((signal.box,)))  # aws-behaviours: ended-described
+        world.instances = cloud.instances((signal.box,))  # aws-behaviours: ended-described
         known = world.instances.get(signal.box)
         if signal.wake in OF_A_BOX and not (known and known.ours) and not state.unfinished:
             return None, World()  # somebody else's: these events name no group
@@ -52,46 +52,47 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
     if state.exposed and signal.wake in JUDGES:
         needs |= Need.GUARDS if signal.wake in CHURN else Need.ALARM
     if Need.ALARM in needs:
-        world = world.having(alarm=cloud.alarm())
+        world.alarm = cloud.alarm()
         if signal.wake is Wake.ALARM_LIT and not world.lit and not state.unfinished:
             return state, world
         if world.capped(settings, now):
             needs |= Need.GUARDS
     if Need.GROUP in needs:
-        world = world.having(group=cloud.group())
+        world.group = cloud.group()
     ids = tuple(box.id for box in world.alive if Need.BOXES in needs or (Need.HELD in needs and box.lifecycle == HELD))
     if new := tuple(box for box in ids if box not in world.instances):
-        world = world.having(instances={**world.instances, **cloud.instances(new)})
+        world.instances = {**world.instances, **cloud.instances(new)}
     if ids or needs & (Need.BOXES | Need.TARGETS):
-        world = world.having(health=cloud.target_health())
+        world.health = cloud.target_health()
     if Need.DEPLOY in needs:
-        world = _with_deploy(world, cloud)
+        _look_for_deploy(world, cloud)
     if state.mode is Mode.ARMED and Need.GUARDS in needs and signal.wake in CHURN and not world.lit:
-        world = _with_churn(world, state, cloud, settings, now)
+        _look_for_churn(world, state, cloud, settings, now)
     if Need.GUARDS in needs and policy.due_failover(world, state, settings, now):
         return state, world  # it looks at nothing further
-    return state, _further(signal, world, state, needs, cloud, settings, now)
+    _look_further(signal, world, state, needs, cloud, settings, now)
+    return state, world
 
 
-def _with_deploy(world: World, cloud: Cloud) -> World:
+def _look_for_deploy(world: World, cloud: Cloud) -> None:
     """Where that cannot be read there may be one, for which a failover waits no longer than the skip cap."""
     try:
-        return world.having(deploying=cloud.stack_in_progress())
+        world.deploying = cloud.stack_in_progress()
     except CloudError as error:
-        return world.having(deploying=True, unread=_words(error))
+        world.deploying, world.unread = True, _words(error)
 
 
-def _with_churn(world: World, state: State, cloud: Cloud, settings: Settings, now: datetime) -> World:
+def _look_for_churn(world: World, state: State, cloud: Cloud, settings: Settings, now: datetime) -> None:
     """How much was missing of late, as far as the metric tells it by now and since the lever last moved."""
     window = timedelta(seconds=settings.watchdog.served_window_seconds)
     start = max(now - window, state.since or world.seen_group.created_at)
     end = now - METRIC_LAG
     if world.alarm is None or not settings.watchdog.served_percent or start >= end:
-        return world
+        return
     try:
-        return world.having(dark_seconds=60 * cloud.dark_minutes(start, end))
+        world.dark_seconds = 60 * cloud.dark_minutes(start, end)
     except CloudError as error:
-        return world.having(unread=_words(error))
+        world.unread = _words(error)
 
 
 def _words(error: CloudError) -> str:
@@ -113,20 +114,19 @@ def _known(text: str | None, signal: Signal) -> State:
     return loads(text)
 
 
-def _further(
+def _look_further(
     signal: Signal, world: World, state: State, needs: Need, cloud: Cloud, settings: Settings, now: datetime
-) -> World:
+) -> None:
     """What only repairs and re-arms look at: a failure here must not hold a failover back, it is raised afterwards."""
     try:
         if Need.REFRESHES in needs:
-            world = world.having(refreshes=cloud.refreshes())
+            world.refreshes = cloud.refreshes()
         if _wants_scores(signal, state, settings, now):
             zones = cloud.zone_ids()
             ours = {zones[name] for name in world.seen_group.zones if name in zones}
-            world = world.having(scores={zone: score for zone, score in cloud.scores().items() if zone in ours})
+            world.scores = {zone: score for zone, score in cloud.scores().items() if zone in ours}
     except CloudError as error:
-        return world.having(unread=_words(error))
-    return world
+        world.unread = _words(error)
 
 
 def _needs(signal: Signal, state: State) -> Need:

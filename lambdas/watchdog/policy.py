@@ -49,7 +49,7 @@ def _decide_known(signal: Signal, world: World, state: State, settings: Settings
         decision = _beside(early, _decide(signal, world, learned, settings, now))
     if decision.action is not Action.TRANSITION and (world.capped(settings, now) or world.churns(settings)):
         decision = due_failover(world, decision.state or learned, settings, now) or decision  # whatever woke us
-    if learned != state:
+    if learned is not state and learned != state:
         decision = replace(decision, state=decision.state or learned)
     if signal.wake is Wake.SCAN:
         decision = daily.reminded(decision, state, now)
@@ -126,7 +126,9 @@ def _ending_held(
 
 
 def due_failover(world: World, state: State, settings: Settings, now: datetime) -> Decision | None:
-    """The failover that a lit alarm calls for, unless a guard holds it back."""
+    """The failover that a lit alarm, or churn, calls for, unless a guard holds it back."""
+    if not (world.lit or world.churns(settings)):
+        return None  # as at nearly every scan
     decision = _alarm(world, state, settings, now)
     return decision if decision.action is Action.TRANSITION else None
 
@@ -242,7 +244,7 @@ def _scan(world: World, state: State, settings: Settings, now: datetime) -> Deci
         noted = replace(noted, repair_waits_since=None)
     due = suspension.step(world.seen_group, noted, now) if state.mode is not Mode.PINNED else None
     decision = due or _scan_mode(world, noted, settings, now)
-    if noted != state:
+    if noted is not state:
         decision = replace(decision, state=decision.state or noted)
     suspend = "AZRebalance" not in world.seen_group.suspended
     missing = NO_ALARM if world.alarm is None and state.mode is not Mode.PINNED else ""

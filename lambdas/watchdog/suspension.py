@@ -24,7 +24,8 @@ def by_aws(group: Group) -> tuple[str, ...]:
 
 def by_others(group: Group) -> tuple[str, ...]:
     """Processes that an operator, a script or a boot loop's end suspended."""
-    return tuple(process for process in group.suspended if process not in {*OURS, *by_aws(group)})
+    known = OURS.union(by_aws(group))
+    return tuple(process for process in group.suspended if process not in known)
 
 
 def words(group: Group) -> str:
@@ -35,9 +36,12 @@ def words(group: Group) -> str:
 
 def seen(group: Group, state: State, now: datetime) -> State:
     """The state with when the suspension of AWS was first seen; without one that is over."""
-    if not words(group):
+    of_aws = by_aws(group)
+    if of_aws and not state.suspended_at:
+        return replace(state, suspended_at=now)
+    if state.suspended_at and not (of_aws or by_others(group)):
         return replace(state, suspended_at=None)
-    return replace(state, suspended_at=state.suspended_at or now) if by_aws(group) else state
+    return state
 
 
 def step(group: Group, state: State, now: datetime) -> Decision | None:

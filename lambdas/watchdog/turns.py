@@ -30,12 +30,12 @@ def learn(signal: Signal, world: World, state: State, settings: Settings, now: d
         return state
     seen = state.evidence
     if not _short(world, state, settings) or world.percentage != state.expected_lever:
-        seen = replace(seen, drought_at=None)
+        seen = replace(seen, drought_at=None) if seen.drought_at else seen
     elif seen.drought_at is None and signal.refused and signal.began and after(state, signal.began):
         seen = replace(seen, drought_at=signal.began)
     elif seen.drought_at is None and signal.wake is Wake.SCAN and _settled(state, now):
         seen = replace(seen, drought_at=now)
-    return replace(state, evidence=seen)
+    return state if seen is state.evidence else replace(state, evidence=seen)
 
 
 def step(signal: Signal, world: World, state: State, settings: Settings, now: datetime) -> Decision | None:

@@ -92,6 +92,9 @@ class NoHealthyTargetAlarm:
 
     def dark_minutes(self, start: float, end: float) -> int:
         """Whole minutes, each times the share that was missing: the metric of a minute is the most that it saw."""
+        since, healthy = self._counts[-1]
+        if since < start and healthy >= self._floor:
+            return 0  # as in most windows
         first, after, served, shared = int(start // 60), int(end // 60), 0, dict[int, int]()
         until = end
         for since, healthy in reversed(self._counts):

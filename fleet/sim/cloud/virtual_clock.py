@@ -1,5 +1,6 @@
 """The virtual clock: calls due at a time, run in order; ties run in the order in which they were asked for."""
 
+import functools
 import heapq
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -34,6 +35,7 @@ class Clock:
         return utc(self.now)
 
 
+@functools.lru_cache(maxsize=256)  # a wake asks for the same few times again and again
 def utc(seconds: float) -> datetime:
     """An epoch time as the timezone-aware datetime that the rest of the fleet speaks."""
     return datetime.fromtimestamp(seconds, UTC)

@@ -30,6 +30,8 @@ class Droughts:
     _lost: float | None = None  # the last notice
 
     def add(self, event: Event) -> None:
+        if event.kind == "decision":
+            return  # most events are
         fields, at = event.fields, event.at.timestamp()
         match event.kind:
             case "start":
