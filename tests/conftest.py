@@ -15,10 +15,11 @@ from tests.embedded_fleet import deployed, live
 
 __all__ = ["deployed", "live"]  # pytest finds them here
 
-# They begin first: at the end one worker would be left alone with them.
+# They begin first, the longest of them before the others: at the end one worker would be left alone with it.
 LONGEST = (
-    *("test_cdk_cli.py", "test_boot_faults.py", "test_running.py", "test_streamed.py", "test_demo.py", "test_boot.py"),
-    *("test_mutants.py", "test_deployed.py", "test_commands.py"),
+    *("test_running.py", "test_boot_faults.py", "test_cdk_cli.py", "test_commands.py", "test_streamed.py"),
+    *("test_boot.py", "test_embedded.py", "test_demo.py", "test_deployed.py", "test_mutants.py"),
+    *("test_standing_fleet.py", "test_cli.py", "test_game_day.py", "test_hostility.py"),
 )
 
 # Everything that a setting can switch on, at once: the other branch of each stack.
@@ -88,7 +89,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The order in which `make test` deals out files, and what `make check` leaves out."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))
     for item in items:
         for fixture in MARKED.keys() & set(getattr(item, "fixturenames", ())):
             item.add_marker(MARKED[fixture])
