@@ -70,7 +70,8 @@ class Delivery:
             return await turn.buffer.get()
         while True:
             try:
-                return await asyncio.wait_for(turn.buffer.get(), self._config.comment_seconds)
+                async with upstream.timeout_at(self._clock() + self._config.comment_seconds):
+                    return await turn.buffer.get()
             except asyncio.TimeoutError:
                 if turn.entry.began is None:
                     return sse.comment("in line"), 0
@@ -98,7 +99,8 @@ class Delivery:
 
     async def _taken(self, transport: asyncio.Transport, writing: Awaitable[None]) -> None:
         try:
-            await asyncio.wait_for(writing, self._config.reader_seconds)
+            async with upstream.timeout_at(self._clock() + self._config.reader_seconds):
+                await writing
         except asyncio.TimeoutError:
             transport.abort()
             raise ConnectionResetError("the caller reads nothing") from None

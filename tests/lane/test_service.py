@@ -455,6 +455,27 @@ async def test_a_caller_who_hangs_up_as_his_body_ends_is_not_served(monkeypatch:
 
 
 @on_loop
+@pytest.mark.parametrize("gateway", [False, True])
+async def test_a_caller_who_hangs_up_as_his_bytes_are_taken_is_let_go(
+    monkeypatch: pytest.MonkeyPatch, gateway: bool
+) -> None:
+    whole = web.StreamResponse.write
+
+    async def written_and_left(response: web.StreamResponse, data: bytes) -> None:
+        await whole(response, data)
+        assert response._req
+        asyncio.get_running_loop().call_soon(response._req.task.cancel)  # as the server does when it sees him leave
+
+    monkeypatch.setattr(web.StreamResponse, "write", written_and_left)
+    async with Target(answers("x" * 40_000, every=60)) as engine:
+        async with serving(engine.url, exact=False, gateway=gateway) as caller:
+            leaver = await first_served(caller, stream=True)
+            await asyncio.wait_for(caller.until(lambda: caller.lane.line.counts["caller_left"]), 20)
+            assert caller.lane.line.running is None
+            leaver.cancel()
+
+
+@on_loop
 async def test_a_caller_whose_leaving_is_seen_twice_at_once_leaves_nothing_behind() -> None:
     """By the write that fails, and by the server, which then cancels what the write had begun to clear up."""
 
