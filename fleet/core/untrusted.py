@@ -12,7 +12,8 @@ KEPT = "\n\t\u200c\u200d"  # of a text of several lines; the joiners are how som
 
 def one_line(text: Any, most: int = LINE_MOST) -> str:
     """One printable line of at most so many characters."""
-    return "".join(char if char.isprintable() else " " for char in str(text)[:most]).strip()
+    line = str(text)[:most]
+    return (line if line.isprintable() else "".join(char if char.isprintable() else " " for char in line)).strip()
 
 
 def printable(text: str) -> str:

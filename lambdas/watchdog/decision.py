@@ -1,5 +1,6 @@
 """What a decision is: plain data that `policy` and `bridge` return and `act` carries out."""
 
+import functools
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -39,7 +40,7 @@ class Decision:
     wake_at: datetime | None = None  # have this function woken then
     problem: str = ""  # raised once everything else is done
 
-    @property
+    @functools.cached_property
     def kind(self) -> Kind | None:
         """The transition that this decision begins."""
         unfinished = self.state.unfinished if self.state and self.action is Action.TRANSITION else None

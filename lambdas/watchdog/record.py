@@ -16,7 +16,7 @@ class Trace:
     """Collects what one invocation saw, decided and did."""
 
     signal: Signal
-    world: World = field(default_factory=World)
+    world: World | None = None
     state: State | None = None
     decisions: list[Decision] = field(default_factory=list)
     scores: dict[str, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Trace:
         }
         raw = {
             "signal": {key: str(value) for key, value in signal.items() if value},
-            "world": self.world.summary(),
+            "world": self.world and self.world.summary(),
             "scores": self.scores,
             "action": main.name,
             "reason": main.reason,
@@ -52,9 +52,9 @@ class Trace:
             "also": also,
             "outcome": self.outcome,
             "mode": self.state and str(self.state.mode),
-            "lever": self.state.expected_lever if self.state and main.kind else self.world.percentage,
+            "lever": self.state.expected_lever if self.state and main.kind else self.world and self.world.percentage,
             "rearming": bool(self.state and self.state.rearm_from),
             "streak": self.state and self.state.streak,
             "owed_mails": self.state and len(self.state.owed),
         }
-        return {key: value for key, value in raw.items() if value not in (None, "", [], {}) and value is not False}
+        return {key: value for key, value in raw.items() if value or (value == 0 and value is not False)}

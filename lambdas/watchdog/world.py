@@ -58,7 +58,7 @@ class World:
     def alive(self) -> tuple[Box, ...]:
         """Boxes that launch or serve; those on their way out are left aside, and those that EC2 has seen end."""
         members = self.group.boxes if self.group else ()
-        return tuple(box for box in members if box.lifecycle in ALIVE and not self._ended(box))
+        return tuple([box for box in members if box.lifecycle in ALIVE and not self._ended(box)])
 
     @property
     def died_held(self) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ class World:
     @property
     def healthy(self) -> tuple[str, ...]:
         """Targets that answer now, and are boxes."""
-        return tuple(id_ for id_, health in self.health.items() if health == "healthy" and self._ours(id_))
+        return tuple([id_ for id_, health in self.health.items() if health == "healthy" and self._ours(id_)])
 
     @property
     def strangers(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ class World:
         return tuple(id_ for id_, health in self.health.items() if health in ROUTED and not self._ours(id_))
 
     def _ours(self, target: str) -> bool:
-        return self.group is None or any(box.id == target for box in self.group.boxes)
+        return self.group is None or target in [box.id for box in self.group.boxes]
 
     @property
     def percentage(self) -> int | None:

@@ -54,7 +54,7 @@ CASES: dict[str, Case] = {
     "scores ten minutes late": Case(_FITTED, Variation(scores_late_seconds=600), rare=_RARE, blind=_SEES_NO_SCORES),
     "the valve as shipped": Case(_FITTED, rare=_RARE, valve=True, blind=_SEES_NO_SCORES),
     "droughts and supply half as long": Case(replace(_FITTED, up=0.5, down=0.5), rare=_RARE),
-    "droughts and supply twice as long": Case(replace(_FITTED, up=2, down=2), seeds=10, rare=_RARE),
+    "droughts and supply twice as long": Case(replace(_FITTED, up=2, down=2), seeds=12, rare=_RARE),
     "shipped traces": Case(Scene(files=TRACES), seeds=20),
 }
 
