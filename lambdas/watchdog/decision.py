@@ -1,6 +1,5 @@
 """What a decision is: plain data that `policy` and `bridge` return and `act` carries out."""
 
-import functools
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -40,7 +39,7 @@ class Decision:
     wake_at: datetime | None = None  # have this function woken then
     problem: str = ""  # raised once everything else is done
 
-    @functools.cached_property
+    @property
     def kind(self) -> Kind | None:
         """The transition that this decision begins."""
         unfinished = self.state.unfinished if self.state and self.action is Action.TRANSITION else None
