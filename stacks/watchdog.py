@@ -44,7 +44,7 @@ class WatchdogFunction:
         self.alarm = self._alarm()
         self.topic = self._topic()
         self.function = self._function()
-        if settings.policy == "bridge":
+        if settings.on_events:
             self._clock()
         self._wake()
 

@@ -7,6 +7,6 @@ ALARM_TOLD_SECONDS = 540  # how late an alarm was told at the most: measured, as
 
 def dark_seconds(settings: Settings) -> int:
     """From the dark to the failover, at the most: the policy's bound."""
-    if settings.policy == "bridge":
+    if settings.on_events:
         return settings.bridge.patience_seconds + settings.bridge.stale_event_seconds
     return settings.watchdog.alarm_minutes * 60 + ALARM_TOLD_SECONDS

@@ -230,14 +230,19 @@ class Settings(Section):
         return self.gateway is not None and self.capacity.most > 1
 
     @property
+    def on_events(self) -> bool:
+        """Whether the policy acts on the market's own events, to the second; else on alarm and scans alone."""
+        return self.policy == "bridge"
+
+    @property
     def scan_seconds(self) -> int:
         """The policy's: the bridge policy reads the market more often."""
-        return self.bridge.scan_seconds if self.policy == "bridge" else self.watchdog.scan_seconds
+        return self.bridge.scan_seconds if self.on_events else self.watchdog.scan_seconds
 
     @property
     def valve_failovers(self) -> int:
         """The policy's: a failover of the bridge policy costs a third of the minutes."""
-        return self.bridge.valve_failovers if self.policy == "bridge" else self.watchdog.valve_failovers
+        return self.bridge.valve_failovers if self.on_events else self.watchdog.valve_failovers
 
     def pool(self, instance_type: str) -> Pool:
         """Facts of one instance type, the operator's own first; KeyError for a type that neither table has."""

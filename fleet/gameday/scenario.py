@@ -265,7 +265,7 @@ def steps(settings: Settings) -> tuple[tuple[str, str, Step], ...]:
 def unplayable(settings: Settings) -> list[str]:
     """The settings with which these steps cannot hold: each with its value and what is allowed."""
     wrong = []
-    if settings.policy != "alarm":
+    if settings.on_events:
         wrong.append(f'policy is "{settings.policy}"; allowed: "alarm"')
     if settings.watchdog.valve_failovers != FAILOVERS:
         wrong.append(f"watchdog.valve_failovers is {settings.watchdog.valve_failovers}; allowed: {FAILOVERS}")

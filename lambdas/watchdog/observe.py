@@ -47,7 +47,7 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
         known = world.instances.get(signal.box)
         if signal.wake in OF_A_BOX and not (known and known.ours) and not state.unfinished:
             return None, World()  # somebody else's: these events name no group
-    if settings.policy == "bridge" and state.exposed and signal.wake in MARKET_EVENTS:
+    if settings.on_events and state.exposed and signal.wake in MARKET_EVENTS:
         needs |= Need.GROUP | Need.BOXES | Need.DEPLOY
     if state.exposed and signal.wake in JUDGES:
         needs |= Need.GUARDS if signal.wake in CHURN else Need.ALARM
@@ -103,7 +103,7 @@ def _wants_scores(signal: Signal, state: State, settings: Settings, now: datetim
     if signal.wake is Wake.PATIENCE:
         return state.exposed and state.evidence.warned_at is not None
     if signal.wake is Wake.LAUNCH_FAILED:
-        return settings.policy == "bridge" and state.exposed and signal.refused
+        return settings.on_events and state.exposed and signal.refused
     return signal.wake is Wake.SCAN and rearm.wants_scores(state, settings, now)
 
 

@@ -35,7 +35,7 @@ def _decide_known(signal: Signal, world: World, state: State, settings: Settings
         return _finish(state.unfinished, signal, world, state, settings, now)
     learned = turns.learn(signal, world, _launched(signal, state, now), settings, now)
     early = None
-    if settings.policy == "bridge":
+    if settings.on_events:
         learned = bridge.learn(signal, world, learned, settings, now)
         early = bridge.react(signal, world, learned, settings, now)
     early = (

@@ -19,7 +19,7 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
     if first := _before_scores(state, settings, now):
         return first
     busy = "Launch is suspended: fleetctl resume" if "Launch" in world.seen_group.suspended else world.busy()
-    reading = bridge.back if settings.policy == "bridge" else _streak
+    reading = bridge.back if settings.on_events else _streak
     decision = reading(world, state, settings, busy, now)
     if decision.kind is Kind.REARM and not state.blocked:
         return decision
@@ -75,8 +75,8 @@ def _before_scores(state: State, settings: Settings, now: datetime) -> Decision 
         return Decision(Action.REFUSED, f"{elapsed} s since {cause}, cooldown {limits.cooldown_seconds} s")
     shortest = settings.scan_seconds - SCAN_JITTER_SECONDS
     if state.scored_at and (elapsed := seconds(now - state.scored_at)) < shortest:
-        on_alarm = settings.policy == "alarm"
-        last = f"score, streak {state.streak} of {limits.rearm_streak}" if on_alarm else "reading of the market"
+        streak = f"score, streak {state.streak} of {limits.rearm_streak}"
+        last = "reading of the market" if settings.on_events else streak
         return Decision(Action.REFUSED, f"{elapsed} s since the last {last}")
     return None
 
@@ -132,11 +132,11 @@ def refused(signal: Signal, world: World, state: State, settings: Settings, now:
     if not (signal.refused and state.rearm_from and signal.began and signal.began >= state.rearm_from):
         return None
     failure = failures.read(signal.detail)
-    if not (settings.policy == "bridge" or state.trial or failure.lasting):
+    if not (settings.on_events or state.trial or failure.lasting):
         return None
     why = f"spot launch failed: {signal.detail or 'no reason given'}"
     new = replace(state, blocked=failure.name if failure.lasting else "")
-    return fell_back(world, new, settings, now, why, cools=settings.policy == "alarm")
+    return fell_back(world, new, settings, now, why, cools=not settings.on_events)
 
 
 def fell_back(

@@ -55,7 +55,7 @@ def step(signal: Signal, world: World, state: State, settings: Settings, now: da
     dark = "nothing serves" if not world.healthy else f"{shares.missing(world.healthy, settings)} boxes are missing"
     numbers = f"{dark} and {wanted} {what} for {elapsed} s, {other} is tried after {wait} s"
     if elapsed < wait:
-        due = since + timedelta(seconds=wait) if settings.policy == "bridge" else None
+        due = since + timedelta(seconds=wait) if settings.on_events else None
         return Decision(Action.WAITING, numbers, state=state, wake_at=due)
     if world.deploying and not world.capped(settings, now):
         return Decision(Action.SKIPPED, f"no turn: a deploy is in progress; {numbers}", state=state)

@@ -1,6 +1,7 @@
 """Who may import whom: packages by subject, arrows one way, a name one meaning."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -133,3 +134,15 @@ def test_no_module_and_no_public_class_has_its_name_twice_within_one_runtime(run
     ]
     for found in (Counter(path.stem for path in paths), Counter(classes)):
         assert {name for name, count in found.items() if count > 1} == set()
+
+
+def test_one_place_knows_which_policy_is_on() -> None:
+    """Whoever acts differently asks the settings what the policy does, not for its name."""
+    asks = re.compile(r"settings\.policy\s*(==|!=|in\b)|self\.policy\s*(==|!=|in)\s*[\"{(]")
+    files = [
+        ROOT / "app.py",
+        *(path for folder in ("fleet", "lambdas", "stacks") for path in (ROOT / folder).rglob("*.py")),
+    ]
+    assert [str(path.relative_to(ROOT)) for path in files if asks.search(path.read_text())] == [
+        "fleet/config/settings.py"
+    ]

@@ -52,10 +52,19 @@ EQUIVALENT: dict[str, str] = {
     ),
     "bridge.learn: state if seen is state.evidence else replace(state, evidence=seen)  ->  "
     "replace(state, evidence=seen)": SAME + "made anew",
+    "bridge.learn: if short:  ->  if True:": SAME + "where enough serve, none is missing",
+    "turns.learn: replace(seen, drought_at=None) if seen.drought_at else seen  ->  replace(seen, drought_at=None)": (
+        SAME + "None is replaced by None"
+    ),
+    "turns.learn: state if seen is state.evidence else replace(state, evidence=seen)  ->  "
+    "replace(state, evidence=seen)": SAME + "made anew",
+    "policy.due_failover: if not (world.lit or world.churns(settings)):  ->  if False:": (
+        SAME + "the first guard says so as well; this is asked at every scan"
+    ),
     "world.World.churns: bool(limits.served_percent) and self.dark_seconds >= limits.dark_seconds_allowed  ->  "
     "self.dark_seconds >= limits.dark_seconds_allowed": "where it is off the metric is not read",
-    "world.World._ours: self.group is None or any((box.id == target for box in self.group.boxes))  ->  "
-    "any((box.id == target for box in self.group.boxes))": TYPE_CHECKER + "targets are read with their group",
+    "world.World._ours: self.group is None or target in [box.id for box in self.group.boxes]  ->  "
+    "target in [box.id for box in self.group.boxes]": TYPE_CHECKER + "targets are read with their group",
     "world.World._ours: None  ->  True": TYPE_CHECKER + "targets are read with their group",
     "observe.observe: ids or needs & (Need.BOXES | Need.TARGETS)  ->  needs & (Need.BOXES | Need.TARGETS)": (
         "boxes are looked at with their targets alone"

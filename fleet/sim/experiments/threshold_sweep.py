@@ -61,7 +61,7 @@ def defaults(policy: Policy) -> Settings:
 def changed(base: Settings, key: str, value: int) -> Settings:
     """One threshold of the policy at another value."""
     other: dict[str, Any] = {key: value}
-    if base.policy == "bridge":
+    if base.on_events:
         return dataclasses.replace(base, bridge=dataclasses.replace(base.bridge, **other))
     return dataclasses.replace(base, watchdog=dataclasses.replace(base.watchdog, **other))
 
@@ -157,7 +157,7 @@ def draw(rows: Sequence[Row], settings: Settings, path: Path) -> Path:
         axes = figure.add_subplot()
         axes.grid(color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
-        default = vars(settings.bridge if settings.policy == "bridge" else settings.watchdog)
+        default = vars(settings.bridge if settings.on_events else settings.watchdog)
         for color, key in zip(cycle(COLORS), SWEPT[settings.policy], strict=False):
             mine = [(int(row.name.rpartition(" ")[2]), row) for row in rows if row.name.rpartition(" ")[0] == key]
             if not mine:
