@@ -169,7 +169,7 @@ def test_a_renewal_that_is_carried_out_after_the_last_line_does_not_undo_it(tabl
 
 
 @on_loop
-async def _cap_reached(table: DynamoStore) -> None:
+async def test_cap_is_the_days_and_a_refusal_says_when_and_that_retrying_is_no_use(table: DynamoStore) -> None:
     async with Target() as gpu, serving(gpu.url, store=table, tiers=FREE) as caller:
         key = await with_key(table)
         found = [await caller.chat(headers=key) for _ in range(4)]
@@ -181,12 +181,8 @@ async def _cap_reached(table: DynamoStore) -> None:
         assert len(gpu.asked) == 3, "refused before a target hears of it"
 
 
-def test_cap_is_the_days_and_a_refusal_says_when_and_that_retrying_is_no_use(table: DynamoStore) -> None:
-    _cap_reached(table)
-
-
 @on_loop
-async def _allowance(table: DynamoStore) -> None:
+async def test_each_tier_has_an_allowance_of_fallback_which_a_refusal_gives_back(table: DynamoStore) -> None:
     async with Target(fails(503)) as gpu, Target(answers("cloud")) as cloud:
         async with serving(gpu.url, cloud.url, store=table, tiers=FREE, budgets=QUICK) as caller:
             key = await with_key(table)
@@ -204,12 +200,8 @@ def _id(header: dict[str, str]) -> str:
     return callers.key_hash(header["Authorization"].removeprefix("Bearer "))[:12]
 
 
-def test_each_tier_has_an_allowance_of_fallback_which_a_refusal_gives_back(table: DynamoStore) -> None:
-    _allowance(table)
-
-
 @on_loop
-async def _ledger(table: DynamoStore) -> None:
+async def test_ledger_holds_every_request_and_no_text(table: DynamoStore) -> None:
     async with Target(answers("a", "b"), breaks("a", how="cut"), fails(500)) as gpu:
         async with serving(gpu.url, store=table) as caller:
             for state in (State.DONE, State.FAILED, State.FAILED):
@@ -219,10 +211,6 @@ async def _ledger(table: DynamoStore) -> None:
                     found = await table.line(found.id)
                 assert found is not None
                 assert not re.search("hello", str(found)), "no prompt is kept"
-
-
-def test_ledger_holds_every_request_and_no_text(table: DynamoStore) -> None:
-    _ledger(table)
 
 
 @on_loop
@@ -514,7 +502,9 @@ HERE = callers.address_hash("127.0.0.1", b"pepper")
 
 
 @on_loop
-async def _late_for_nobody_known(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_admission_that_is_known_too_late_is_given_back_with_its_idempotency_key(
+    table: DynamoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     late = Admissions(table)
     async with Target() as gpu, serving(gpu.url, store=table) as caller:
         monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
@@ -535,14 +525,8 @@ async def _late_for_nobody_known(table: DynamoStore, monkeypatch: pytest.MonkeyP
         assert await used(table, f"address:{HERE}") == {"requests": 1}
 
 
-def test_admission_that_is_known_too_late_is_given_back_with_its_idempotency_key(
-    table: DynamoStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _late_for_nobody_known(table, monkeypatch)
-
-
 @on_loop
-async def _late_for_a_key(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_late_admission_of_a_known_key_counts_once(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
     key = await with_key(table)
     who = f"key:{_id(key)}"
     for answered in (True, False):
@@ -570,12 +554,8 @@ async def _late_for_a_key(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -
                 assert ("idempotency_key_seen" in str(again.body)) is answered
 
 
-def test_late_admission_of_a_known_key_counts_once(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    _late_for_a_key(table, monkeypatch)
-
-
 @on_loop
-async def _caller_leaves(table: DynamoStore) -> None:
+async def test_caller_who_leaves_while_he_is_admitted_has_left_and_is_not_lost(table: DynamoStore) -> None:
     late = Admissions(table)
     async with Target() as gpu, serving(gpu.url, store=table) as caller:
         asking = asyncio.create_task(caller.chat(headers={"x-request-id": "who-leaves"}))
@@ -591,10 +571,6 @@ async def _caller_leaves(table: DynamoStore) -> None:
         assert (told.state, await used(table, f"address:{HERE}"), gpu.asked) == (
             State.CANCELLED, {"requests": 1}, [],
         )  # fmt: skip
-
-
-def test_caller_who_leaves_while_he_is_admitted_has_left_and_is_not_lost(table: DynamoStore) -> None:
-    _caller_leaves(table)
 
 
 @pytest.mark.parametrize(("lost", "outcome", "counted"), [(1, "Admitted", 1), (2, "StoreError", 1)])
@@ -615,14 +591,10 @@ def test_admission_whose_answer_is_lost_is_asked_for_again_under_its_token(
     assert asyncio.run(admitted()) == (outcome, {"requests": counted})
 
 
-def test_admission_that_was_refused_late_gives_nothing_back(
+@on_loop
+async def test_admission_that_was_refused_late_gives_nothing_back(
     table: DynamoStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _refused_late(table, monkeypatch)
-
-
-@on_loop
-async def _refused_late(table: DynamoStore, monkeypatch: pytest.MonkeyPatch) -> None:
     one = replace(MANY, anonymous=CallerTier(requests_per_day=1, fallbacks_per_day=0, parallel=9))
     async with Target() as gpu, serving(gpu.url, store=table, tiers=one) as caller:
         assert (await caller.chat(headers=ONCE)).status == 200
