@@ -24,6 +24,7 @@ from fleet.sim.drills import drill, scene
 from fleet.sim.drills.drill import Drill
 from fleet.sim.markets import synthetic
 from fleet.sim.policies.catalogue import POLICIES
+from gateway.ledger import reservation
 from tests.drills.by_hand import START
 
 pytestmark = pytest.mark.slow  # draws 120,000 requests
@@ -218,7 +219,17 @@ def test_a_stream_is_continued_where_the_cloud_declares_it_and_sampling_is_fixed
     fleet = with_gateway(settings, fallback=fallback, fixed_sampling=True)
     tally = lived(asked(90, tokens=3000, limit=4096), fleet, log(600, more=NOTICE))
     assert (tally.outcomes, tally.continued) == ({GPU: 1}, 1)
-    assert tally.cloud_usd > 0
+    prompt, rest = Asked(START).prompt_tokens, 3000 - tally.decoded
+    used = reservation(prompt, rest, fallback.dollars_per_million_input, fallback.dollars_per_million_output)
+    assert tally.cloud_usd == pytest.approx(used / 1e6), "what the box had delivered is not the cloud's"
+
+
+def test_a_continuation_that_the_cloud_refuses_costs_nothing(settings: Settings) -> None:
+    fallback = replace(ASSUMED.fallback, continues=True)
+    fleet = with_gateway(settings, fallback=fallback, fixed_sampling=True)
+    refused = replace(asked(90, tokens=3000, limit=4096), cloud=CloudModel(too_many=1.0))
+    tally = lived(refused, fleet, log(600, more=NOTICE))
+    assert (tally.outcomes, tally.cloud_usd) == ({CUT: 1}, 0)
 
 
 def test_who_cannot_be_served_before_the_box_goes_is_handed_back_at_once_and_answered_by_the_cloud(

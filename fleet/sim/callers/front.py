@@ -122,8 +122,6 @@ class Front:
     def failed(self, request: Request, failure: Failure) -> None:
         """An attempt came to nothing."""
         request.failures.append(failure)
-        if failure.tier is Tier.CLOUD:
-            request.free = bool(request.reserved) and failure.kind in {Kind.REFUSED, Kind.STATUS}
         refused = [each for each in request.failures if each.kind is Kind.REFUSED]
         if failure.kind is Kind.REFUSED and len(refused) >= fallback.FRESH_CONNECTIONS and self._breaker.closed:
             self._breaker = self._breaker.refused(self._clock.now)
@@ -269,12 +267,14 @@ class Front:
     def _reserve(self, request: Request) -> bool:
         """One of the caller's fallbacks, and what it may cost at most, of the day: as `gateway.record` takes them."""
         cloud, day, caller = self._gateway.fallback, day_of(request.arrived), request.asked.caller
-        most = self._tiers[request.asked.tier].fallbacks_per_day
-        if not most or not at_once(self._store.take_fallback(caller, most, day)):
+        if request.reserved > request.paid:
+            return True  # an attempt that cost nothing has left it
+        most, first = self._tiers[request.asked.tier].fallbacks_per_day, not request.reserved
+        if first and not (most and at_once(self._store.take_fallback(caller, most, day))):
             return False
         micro = self._price(request.ask.prompt_tokens, request.ask.max_tokens)
         if not at_once(self._store.spend(day, micro, round(cloud.dollars_per_day * MICRO))):
-            at_once(self._store.give_back(caller, day, request=False, fallback=True, once=""))
+            at_once(self._store.give_back(caller, day, request=False, fallback=first, once=""))
             return False
         request.reserved += micro
         return True
@@ -282,6 +282,7 @@ class Front:
     def _cloud_answers(self, request: Request, seconds: float) -> None:
         self._restraint.in_flight -= 1
         self._restraint.judged(self._clock.now, well=True)
+        request.paid += self._price(request.asked.prompt_tokens, request.tokens - (request.cut_at or 0))
         if request.cut_at is None:
             self._restraint.took(seconds)
             request.first_token_at = self._clock.now
@@ -295,6 +296,8 @@ class Front:
         if failure.status == TOO_MANY:
             self._restraint.too_many(self._clock.now, None)
         self._restraint.judged(self._clock.now, well=0 < failure.status < SERVER_ERROR)
+        if failure.kind is not Kind.STATUS:  # who refuses bills nothing
+            request.paid = request.reserved
         self._cloud_failed(request, failure)
 
     def _cloud_failed(self, request: Request, failure: Failure) -> None:
@@ -327,15 +330,13 @@ class Front:
 
     def _settle(self, request: Request, outcome: str) -> None:
         """What was reserved becomes what was used; who got nothing has counts and dollars back."""
-        paid = 0
+        caller, day = request.asked.caller, day_of(request.arrived)
         if request.reserved:
-            paid = 0 if request.free else self._price(request.asked.prompt_tokens, request.tokens)
-            at_once(self._store.spend(day_of(request.arrived), paid - request.reserved, None))
-        self._tally.micro_dollars += paid
-        nobody = outcome == NOBODY
-        if nobody or request.free:
-            caller, day = request.asked.caller, day_of(request.arrived)
-            at_once(self._store.give_back(caller, day, request=nobody, fallback=request.free, once=""))
+            at_once(self._store.spend(day, request.paid - request.reserved, None))
+        self._tally.micro_dollars += request.paid
+        nobody, unused = outcome == NOBODY, request.reserved > 0 == request.paid
+        if nobody or unused:
+            at_once(self._store.give_back(caller, day, request=nobody, fallback=unused, once=""))
 
 
 @functools.lru_cache(4096)

@@ -25,8 +25,8 @@ class Request:
     box: QueueingBox | None = None
     entry: Entry | None = None
     attempts: int = 0
-    reserved: int = 0  # micro-dollars
-    free: bool = False  # the cloud was asked, and bills nothing
+    reserved: int = 0  # micro-dollars of the day
+    paid: int = 0  # of these, what the cloud has used, in vain too
     first_token_at: float | None = None
     cut_at: int | None = None  # tokens delivered, of a stream that broke
 
