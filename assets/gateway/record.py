@@ -43,9 +43,8 @@ class Record:
         self._late: Awaitable[bool] | None = None  # what the store says of the step that it was late with
         self._reserving: asyncio.Task[str] | None = None
         self._day = line.day
-        self.ended: asyncio.Future[tuple[Line, bool]] = (
-            asyncio.get_running_loop().create_future()
-        )  # and nobody answered
+        # The last line, and whether nobody answered.
+        self.ended: asyncio.Future[tuple[Line, bool]] = asyncio.get_running_loop().create_future()
         self._writing, self._settled = asyncio.Lock(), False  # no renewal may end after the last line
 
     def headers(self, deadline_seconds: float) -> dict[str, str]:

@@ -146,3 +146,10 @@ def test_one_place_knows_which_policy_is_on() -> None:
     assert [str(path.relative_to(ROOT)) for path in files if asks.search(path.read_text())] == [
         "fleet/config/settings.py"
     ]
+
+
+def test_the_look_at_the_world_is_filled_in_by_observe_alone() -> None:
+    """What was decided on and what is told of it are the same look."""
+    writes = re.compile(r"\bworld\.\w+(, world\.\w+)* [-+|]?= ")
+    files = (ROOT / "lambdas" / "watchdog").glob("*.py")
+    assert [path.name for path in files if writes.search(path.read_text())] == ["observe.py"]
