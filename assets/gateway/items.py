@@ -99,6 +99,13 @@ def put_line(table: str, line: Line) -> list[Step]:
     return steps
 
 
+def begin_line(table: str, line: Line) -> Step:
+    """A ledger line of a new request; its id must be new, too."""
+    (step,) = put_line(table, line)
+    step["Put"]["ConditionExpression"] = "attribute_not_exists(pk)"
+    return step
+
+
 def renew_line(table: str, line: Line) -> list[Step]:
     """The same of a request under way, unless it has ended: what is carried out late must not undo its last line."""
     steps, still = put_line(table, line), {f":{state}": {"S": str(state)} for state in OPEN}

@@ -4,7 +4,7 @@ import random
 
 from gateway.callers import Key
 from gateway.ledger import Line
-from gateway.store import Admitted, CapReached, Seen
+from gateway.store import Admitted, CapReached, Outcome, Seen, Taken
 
 
 class MemoryStore:
@@ -30,9 +30,11 @@ class MemoryStore:
     async def pepper(self) -> bytes:
         return self._pepper
 
-    async def admit(self, line: Line, cap: int, once: str, day: str) -> Admitted | CapReached | Seen:
+    async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
         if once and (line.caller, once) in self._once:
             return Seen(self.lines.get(self._once[line.caller, once]))
+        if line.id in self.lines:
+            return Taken()
         if not self._take(line.caller, "requests", day, cap):
             return CapReached()
         if once:

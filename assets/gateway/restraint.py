@@ -46,8 +46,12 @@ class Restraint:
         self._failed = 0 if well else self._failed + 1
         if self._failed >= FAILURES_MOST:
             self._failed = 0
-            self._pause_until = now + BREAK_SECONDS
+            self._pause(now + BREAK_SECONDS)
 
     def too_many(self, now: float, retry_after_seconds: float | None) -> None:
         """It answered with a 429."""
-        self._pause_until = now + (retry_after_seconds or OWN_PAUSE_SECONDS)
+        self._pause(now + (retry_after_seconds or OWN_PAUSE_SECONDS))
+
+    def _pause(self, until: float) -> None:
+        """A shorter one ends none that it asked for."""
+        self._pause_until = max(self._pause_until, until)

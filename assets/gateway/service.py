@@ -29,7 +29,7 @@ from gateway.metrics import Metrics, Told
 from gateway.record import REQUEST_HEADER, Record
 from gateway.reply import Reply, error_body
 from gateway.serving import Serving
-from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError
+from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError, Taken
 
 KEY_CACHE_SECONDS = 30.0
 UNCOUNTED_MOST = 200  # requests of known keys that go on while the store is silent
@@ -303,6 +303,9 @@ class Gateway:
         match outcome:
             case Admitted():
                 return admitted(store=self._store)
+            case Taken():  # by another caller, or by another try of this one: what a proxy in front says again
+                request["id"] = told.facts["id"] = uuid.uuid4().hex
+                return await self._admit(request, ask, caller, known=known)
             case CapReached():
                 raise callers.cap_reached(caller, datetime.fromtimestamp(now, UTC))
             case Seen(before):

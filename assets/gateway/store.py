@@ -29,6 +29,8 @@ CONFLICT_SECONDS = (
     0.2  # for so long a transaction that others cross is tried again; a caller's own parallel requests do
 )
 CONFLICT_PAUSE_SECONDS = 0.02  # at most, drawn anew each time
+CROSSED = {"TransactionConflict", "TransactionInProgress"}  # by another one, or by its own first try
+SERVER_ERROR = 500
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -66,7 +68,12 @@ class Seen:
     line: Line | None
 
 
-Outcome = Admitted | CapReached | Seen
+@dataclass(frozen=True)
+class Taken:
+    """Another request has its id: nothing was counted."""
+
+
+Outcome = Admitted | CapReached | Seen | Taken
 
 
 class Store(Protocol):
@@ -85,7 +92,7 @@ class Store(Protocol):
         """The secret behind addresses' and prompts' hashes, made once."""
 
     async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
-        """Count the request, take its Idempotency-Key's hash (empty: none), write its line: all or nothing."""
+        """Count the request, take its Idempotency-Key's hash (empty: none), begin its line: all or nothing."""
 
     async def write(self, line: Line) -> None:
         """Write a line as it now stands; one under way only while its request is."""
@@ -155,7 +162,7 @@ class DynamoStore:
     @_in_time
     async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
         steps = [
-            *items.put_line(self._table, line),
+            items.begin_line(self._table, line),
             items.add_up_to(self._table, items.use_pk(line.caller, day), "requests", 1, cap),
         ]
         if once:
@@ -166,7 +173,7 @@ class DynamoStore:
         except _ConditionFailed as error:
             if once and error.reasons[-1] == "ConditionalCheckFailed":
                 return Seen(await self._line_of(items.once_pk(line.caller, once)))
-            return CapReached()
+            return Taken() if error.reasons[0] == "ConditionalCheckFailed" else CapReached()
         return Admitted()
 
     async def _line_of(self, once_key: str) -> Line | None:
@@ -251,14 +258,17 @@ def _retried(call: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         except HTTPClientError:  # it was sent, and its answer is lost
             if unknown or not transaction:
                 raise
-            unknown = True
         except ClientError as error:
             code = error.response["Error"]["Code"]
             reasons = tuple(reason.get("Code", "") for reason in error.response.get("CancellationReasons", ()))
             if code == "ConditionalCheckFailedException" or "ConditionalCheckFailed" in reasons:
                 raise _ConditionFailed(reasons or (code,)) from None
-            if "TransactionConflict" not in (*reasons, code.removesuffix("Exception")):
+            if CROSSED & {*reasons, code.removesuffix("Exception")}:
+                if time.monotonic() > until:
+                    raise BusyError("others change the same item") from None
+                time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))  # noqa: S311  no secret
+                continue
+            own = error.response["ResponseMetadata"]["HTTPStatusCode"] >= SERVER_ERROR  # it may have been carried out
+            if not own or unknown or not transaction:
                 raise
-            if time.monotonic() > until:
-                raise BusyError("others change the same item") from None
-            time.sleep(random.uniform(0, CONFLICT_PAUSE_SECONDS))  # noqa: S311  no secret
+        unknown, until = True, time.monotonic() + CONFLICT_SECONDS

@@ -194,16 +194,21 @@ class Cloud:
     async def _post(self, ask: Ask, by: float) -> upstream.Answer:
         instructions = self._voice.instructions or Instructions()
         payload = encoded(instructions.applied(body_for(ask, self._config.model)))
+        try:
+            return await self._tried(payload, by, again=False)
+        except upstream.StatusError as error:
+            if error.status != UNAUTHORIZED:
+                raise
+        return await self._tried(payload, by, again=True)  # with a key that was changed meanwhile
+
+    async def _tried(self, payload: bytes, by: float, *, again: bool) -> upstream.Answer:
         url = self._config.url + ROUTE
         try:
-            return await upstream.post(self._session, url, payload, await self._key(url, payload, False, by), by)
+            return await upstream.post(self._session, url, payload, await self._key(url, payload, again, by), by)
         except upstream.StatusError as error:
             if error.status == TOO_MANY:
                 self.restraint.too_many(self._clock(), error.retry_after_seconds)
-            if error.status != UNAUTHORIZED:
-                raise
-        fresh = await self._key(url, payload, True, by)  # one that was changed
-        return await upstream.post(self._session, url, payload, fresh, by)
+            raise
 
     async def _key(self, url: str, payload: bytes, again: bool, by: float) -> Mapping[str, str]:
         """Without one nobody is asked, which costs nothing: as if no connection was taken."""

@@ -36,7 +36,12 @@ class Engine:
 
     async def post(self, path: str, body: dict[str, Any], by: float) -> upstream.Answer:
         """Asked; once more where a connection that was kept had been closed meanwhile. Raises UpstreamError."""
-        url, payload = self._config.engine_url + path, sse.dumps(body)
+        url = self._config.engine_url + path
+        try:
+            payload = sse.dumps(body)
+        except RecursionError:  # what could just be read may be too deep to be written again
+            told = {"message": "The body is nested too deeply", "code": "invalid_json"}
+            raise upstream.StatusError(400, {}, sse.dumps({"error": told})) from None
         try:
             return await upstream.post(self._session, url, payload, {}, by)
         except upstream.ResetError:

@@ -71,7 +71,8 @@ class Admissions:
     """What comes of each admission after the table has carried it out: nothing is known of it until `goes_on`."""
 
     def __init__(self, table: DynamoStore) -> None:
-        self.made, self.goes_on, self.lost = 0, threading.Event(), 0  # answers that are lost on their way
+        self.made, self.goes_on = 0, threading.Event()
+        self.instead: list[Exception] = []  # of its answers, one after the other
         self._call = table._client._make_api_call
         table._client._make_api_call = self._made
 
@@ -79,9 +80,8 @@ class Admissions:
         found = self._call(operation, arguments)
         if any("Update" in step for step in arguments.get("TransactItems", ())):
             self.made += 1
-            if self.lost:
-                self.lost -= 1
-                raise ReadTimeoutError(endpoint_url="https://dynamodb")
+            if self.instead:
+                raise self.instead.pop(0)
             assert self.goes_on.wait(30)
         return found
 
@@ -573,12 +573,25 @@ async def test_caller_who_leaves_while_he_is_admitted_has_left_and_is_not_lost(t
         )  # fmt: skip
 
 
-@pytest.mark.parametrize(("lost", "outcome", "counted"), [(1, "Admitted", 1), (2, "StoreError", 1)])
-def test_admission_whose_answer_is_lost_is_asked_for_again_under_its_token(
-    table: DynamoStore, lost: int, outcome: str, counted: int
+def _error(status: int, code: str) -> ClientError:
+    told: Any = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    return ClientError(told, "TransactWriteItems")
+
+
+LOST = ReadTimeoutError(endpoint_url="https://dynamodb")
+OWN = _error(500, "InternalServerError")
+STILL = _error(400, "TransactionInProgressException")
+
+
+@pytest.mark.parametrize(
+    ("instead", "outcome"),
+    [([LOST], "Admitted"), ([OWN], "Admitted"), ([LOST, STILL, STILL], "Admitted"), ([LOST, OWN], "StoreError")],
+)
+def test_admission_of_which_nothing_is_known_is_asked_for_again_under_its_token(
+    table: DynamoStore, instead: list[Exception], outcome: str
 ) -> None:
     admissions = Admissions(table)
-    admissions.lost = lost
+    admissions.instead = list(instead)
     admissions.goes_on.set()
 
     async def admitted() -> tuple[str, dict[str, int]]:
@@ -588,7 +601,25 @@ def test_admission_whose_answer_is_lost_is_asked_for_again_under_its_token(
             found = error
         return type(found).__name__, await used(table, "key:a")
 
-    assert asyncio.run(admitted()) == (outcome, {"requests": counted})
+    assert asyncio.run(admitted()) == (outcome, {"requests": 1})
+
+
+@pytest.mark.parametrize("kind", ["table", "memory"])
+def test_two_requests_under_one_id_have_a_line_each(kind: str, request: pytest.FixtureRequest) -> None:
+    found = request.getfixturevalue("table") if kind == "table" else MemoryStore()
+
+    @on_loop
+    async def told() -> None:
+        async with Target(answers("a")) as gpu, serving(gpu.url, store=found) as caller:
+            both = [await caller.chat(headers={"x-request-id": "told-twice"}) for _ in range(2)]
+            await caller.settled()
+            ids = [answer.headers["x-request-id"] for answer in both]
+            assert (ids[0], len(set(ids))) == ("told-twice", 2)
+            for answer, id in zip(both, ids, strict=True):
+                line = await found.line(id)
+                assert (answer.status, id in answer.body["id"], line.state) == (200, True, State.DONE)
+
+    told()
 
 
 @on_loop

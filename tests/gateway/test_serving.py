@@ -237,6 +237,10 @@ async def test_key_of_the_fallback_is_read_again_when_it_was_refused() -> None:
         assert (await caller.chat()).status == 200
         assert asked == [False, True]
         assert [each.headers["authorization"] for each in cloud.asked] == ["Bearer old", "Bearer new"]
+    asked_with = functools.partial(serving, closed_port(), authorize=authorize, budgets=QUICK)
+    async with Target(fails(401), fails(429)) as cloud, asked_with(cloud.url) as caller:
+        assert [(await caller.chat()).status for _ in range(2)] == [503, 503]
+        assert len(cloud.asked) == 2, "it asked for a pause, whichever key it was asked with"
 
 
 @on_loop

@@ -114,6 +114,18 @@ async def test_a_body_that_is_not_encoded_as_its_headers_say_is_the_callers_mist
 
 
 @on_loop
+async def test_nesting_that_can_be_read_and_not_written_again_is_the_callers_mistake() -> None:
+    async with Target(answers()) as engine, serving(engine.url, exact=False) as caller:
+
+        async def at(depth: int) -> int:
+            deep = json.dumps({**PLAIN, "stream": True, "tools": "deep"}).replace('"deep"', "[" * depth + "]" * depth)
+            async with caller.session.post(caller.url + CHAT, data=deep) as answer:
+                return answer.status
+
+        assert {await at(depth) for depth in range(900, 1000)} == {200, 400}
+
+
+@on_loop
 async def test_what_would_reshape_the_model_is_pinned() -> None:
     for what, path, body, seen in PINNED:
         found = asked.read(path, json.dumps(body).encode(), config()).body
