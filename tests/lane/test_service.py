@@ -469,7 +469,7 @@ async def test_a_caller_who_hangs_up_as_his_bytes_are_taken_is_let_go(
     monkeypatch.setattr(web.StreamResponse, "write", written_and_left)
     async with Target(answers("x" * 40_000, every=60)) as engine:
         async with serving(engine.url, exact=False, gateway=gateway) as caller:
-            leaver = await first_served(caller, stream=True)
+            leaver = asyncio.create_task(caller.chat(stream=True))
             await asyncio.wait_for(caller.until(lambda: caller.lane.line.counts["caller_left"]), 20)
             assert caller.lane.line.running is None
             leaver.cancel()
