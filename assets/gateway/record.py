@@ -130,8 +130,6 @@ class Record:
         """How it ended. `nobody`: no target answered, so the caller's cap gets it back."""
         self._nobody = nobody
         self._since |= {"state": state, "why": why or self._since.get("why", "")}
-        if state is State.FAILED and self._tokens:
-            self._told.values[names.METRIC_ANSWERS_BROKEN] = 1
 
     def passed_on(self, failure: Failure) -> None:
         """The caller got the target's own error: it fails the same anywhere."""
@@ -183,6 +181,8 @@ class Record:
     def _tell(self, line: Line) -> None:
         told = self._told
         told.answered_by = CALLER_LEFT if line.state is State.CANCELLED else line.answered_by
+        if line.state is State.FAILED and self._tokens:
+            told.values[names.METRIC_ANSWERS_BROKEN] = 1
         if line.answered_by:
             told.values[names.METRIC_ANSWER_SECONDS] = told.seconds
         elif self._nobody:

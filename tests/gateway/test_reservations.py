@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fleet.config import gateway_settings as settings
+from fleet.core import names
 from gateway.admission import Ask
 from gateway.callers import Caller
 from gateway.config import Config
@@ -67,7 +68,7 @@ SEQUENCES = [
 ]
 
 
-def record(store: MemoryStore) -> Record:
+def record(store: MemoryStore, told: Told | None = None) -> Record:
     """Of a request of one caller, with prices at which every attempt's cost is another."""
     fallback = settings.Fallback(
         url="http://cloud/v1", dollars_per_million_input=INPUT, dollars_per_million_output=OUTPUT, dollars_per_day=1
@@ -77,7 +78,7 @@ def record(store: MemoryStore) -> Record:
     ask = Ask(MODEL, MODEL, True, False, MOST, PROMPT, {"messages": HELLO}, True, False, False, False)
     caller = Caller("key:a", "pro", ALLOWANCE, "interactive")
     line = Line(id="request-1", caller=caller.id, began=0, until=60)
-    return Record(line, caller, ask, "", store=store, told=Told({}), config=config)
+    return Record(line, caller, ask, "", store=store, told=told or Told({}), config=config)
 
 
 async def play(found: Record, sequence: tuple[Attempt, ...]) -> None:
@@ -119,6 +120,25 @@ async def test_count_of_the_clouds_that_is_none_is_no_count_and_what_was_deliver
     found.ends(State.DONE)
     await found.settle()
     assert (set(store._spent.values()), store.lines["request-1"].tokens) == ({PROMPT * INPUT + 3 * OUTPUT}, 3)
+
+
+@on_loop
+@pytest.mark.parametrize("left", [False, True])
+async def test_broken_answer_is_counted_as_the_ledger_has_it_also_where_its_caller_leaves_as_he_is_told(
+    left: bool,
+) -> None:
+    store, told = MemoryStore(), Told({})
+    found = record(store, told)
+    found.sent(Tier.GPU)
+    found.first_token()
+    found.delivered(3)
+    found.ends(State.FAILED)
+    if left:
+        found.ends(State.CANCELLED)
+    await found.settle()
+    assert (store.lines["request-1"].state, told.values[names.METRIC_ANSWERS_BROKEN]) == (
+        (State.CANCELLED, 0) if left else (State.FAILED, 1)
+    )
 
 
 class Late(MemoryStore):
