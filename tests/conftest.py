@@ -1,6 +1,7 @@
 """What several folders of tests share."""
 
 import fcntl
+import gc
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -77,6 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
     slow = [hypothesis.HealthCheck.too_slow]
     hypothesis.settings.register_profile("any", max_examples=drawn, deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("any")
+    gc.disable()  # while every file is loaded: what is loaded stays
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -85,6 +87,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         left_out = re.search(r"^pytestmark = pytest\.mark\.(root|slow)\b", collection_path.read_text(), re.MULTILINE)
         return bool(left_out) or None
     return None
+
+
+def pytest_collection_finish() -> None:
+    """No collection of garbage looks through what was loaded again."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -32,6 +32,8 @@ from tests.lane.processes import Parts
 from tests.permissions import LOG_DELIVERY, Role
 from tests.synth import CDK_JSON
 
+pytestmark = pytest.mark.slow  # loads CDK and moto
+
 STACK = "llm-gateway"
 KEY = "sk-deployed"
 SECRET = "llm/fallback"  # noqa: S105  its name  # pragma: allowlist secret
