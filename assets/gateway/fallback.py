@@ -4,6 +4,7 @@ The order: the GPU; once more where that may help; the cloud; back into the GPU'
 then the truth. Only for what another target can mend, only before the first token, never from cloud to cloud.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -139,8 +140,7 @@ def _gpu_again(now: Situation, last: Failure | None) -> AskTarget | None:
         return AskTarget(Tier.GPU)
     same = [failure for failure in now.failures if failure.kind is last.kind]
     if last.kind is Kind.REFUSED:
-        in_time = now.elapsed - same[0].at + FRESH_PAUSE_SECONDS <= FRESH_SECONDS
-        return AskTarget(Tier.GPU, FRESH_PAUSE_SECONDS, True) if len(same) < FRESH_CONNECTIONS and in_time else None
+        return None if all_refused(now.failures) else AskTarget(Tier.GPU, FRESH_PAUSE_SECONDS, True)
     if last.kind is Kind.BUSY:
         boxes = [failure.box for failure in same]
         new = last.box and len(set(boxes)) == len(boxes) < BOXES_MOST
@@ -154,6 +154,16 @@ def _gpu_again(now: Situation, last: Failure | None) -> AskTarget | None:
         fits = wait <= RETRY_AFTER_MOST_SECONDS and now.elapsed + wait < now.budget
         return AskTarget(Tier.GPU, wait) if fits and len(polite) == 1 else None
     return None
+
+
+def all_refused(failures: Sequence[Failure]) -> bool:
+    """Whether every fresh connection that a request has was refused, one after the other: no box takes any.
+
+    Where nobody even refuses, each lasts until it is given up, and there is no time for a third.
+    """
+    asked = (failure for failure in reversed(failures) if failure.tier is Tier.GPU)
+    at = [failure.at for failure in itertools.takewhile(lambda failure: failure.kind is Kind.REFUSED, asked)]
+    return len(at) >= FRESH_CONNECTIONS or (bool(at) and at[0] - at[-1] + FRESH_PAUSE_SECONDS > FRESH_SECONDS)
 
 
 def _back_in_line(now: Situation) -> Step:

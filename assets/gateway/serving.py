@@ -95,8 +95,7 @@ class Serving:
     def _failed(self, failure: Failure) -> None:
         self._failures.append(failure)
         self._record.failed(failure)
-        refused = [each for each in self._failures if each.tier is Tier.GPU and each.kind is Kind.REFUSED]
-        if failure in refused and len(refused) >= fallback.FRESH_CONNECTIONS:
+        if failure.tier is Tier.GPU and fallback.all_refused(self._failures):
             self._gpu.all_refused()
 
     async def _attempt(self, tier: Tier, *, fresh: bool) -> web.StreamResponse:

@@ -78,6 +78,23 @@ def test_before_the_cloud_a_target_is_asked_no_more_often_than_its_failure_allow
     assert until <= most.get(failure.kind, 2)
 
 
+@pytest.mark.parametrize(
+    ("refused_at", "all_were"),
+    [
+        ((), False),
+        ((0.0,), False),
+        ((0.0, 0.25), False),
+        ((0.0, 0.25, 0.5), True),
+        ((2.0, 4.25), True),  # given up, not refused: a third would come too late
+    ],
+)
+def test_all_are_refused_when_no_fresh_connection_is_left(refused_at: tuple[float, ...], all_were: bool) -> None:
+    failures = [Failure(Tier.GPU, Kind.REFUSED, at) for at in refused_at]
+    assert fallback.all_refused(failures) is all_were
+    taken = Failure(Tier.GPU, Kind.RESET, 5.0)
+    assert not fallback.all_refused([*failures, taken, Failure(Tier.GPU, Kind.REFUSED, 6.0)]), "one was taken between"
+
+
 @pytest.mark.parametrize("cloud", ["", "off"])
 def test_request_whose_gpu_is_out_goes_to_the_cloud_or_waits_in_line_for_its_budget(cloud: str) -> None:
     steps, ended = lives(lambda tier: Failure(tier, Kind.STATUS, 0, 503), budget=30.0, cloud=cloud, gpu="no box")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from gateway import fallback
 from gateway.ledger import OPEN, State
 from gateway.memory import MemoryStore
 from gateway.voice import Voice
-from relay import lane_headers
+from relay import lane_headers, upstream
 from tests.gateway.running import FAST, HELLO, MODEL, SCALE, closed_port, dumps, on_loop, serving
 from tests.gateway.targets import WORDS, Target, answers, breaks, chunk, fails, resets, says, silent
 
@@ -290,6 +291,23 @@ async def test_breaker_asks_no_box_while_none_takes_connections_and_closes_withi
         await gpu.listen()
         await asyncio.sleep(1.0)
         assert (await caller.chat()).headers["x-served-by"] == "gpu"
+
+
+@on_loop
+async def test_breaker_opens_where_nobody_even_refuses_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "CONNECT_SECONDS", 0.9)
+    with contextlib.ExitStack() as closing:  # a box that was taken: what is sent to it is lost
+        dead = closing.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):  # no more than it has room for unless they are taken, and nobody takes them
+            waits = closing.enter_context(socket.socket())
+            waits.setblocking(False)
+            waits.connect_ex(dead.getsockname())
+        async with Target(answers(*CLOUD)) as cloud:
+            async with serving(f"http://127.0.0.1:{dead.getsockname()[1]}", cloud.url) as caller:
+                assert (await caller.chat()).headers["x-served-by"] == "fallback"
+                started = time.monotonic()
+                assert (await caller.chat()).headers["x-served-by"] == "fallback"
+                assert time.monotonic() - started < fallback.FRESH_PAUSE_SECONDS, "nobody waits for what cannot come"
 
 
 @on_loop
