@@ -13,8 +13,9 @@ import pytest
 from aiohttp import web
 
 from fleet.config.gateway_settings import CallerTier, Limits
+from gateway import service
 from tests.gateway.running import FAST, HELLO, MANY, MODEL, Caller, closed_port, on_loop, serving
-from tests.gateway.targets import Target, Turn, answers
+from tests.gateway.targets import Target, Turn, answers, silent
 
 LIMITS = Limits(body_mib=200_000 / (1 << 20), body_seconds=0.5, max_tokens=4096, prompt_tokens=1000)
 DEEP = "[" * 90_000 + "]" * 90_000
@@ -187,6 +188,47 @@ async def test_fifty_at_once_are_refused_by_number_before_any_estimate() -> None
             assert sorted(answer.status for answer in found) == [200] * 2 + [429] * 48
             assert len(cloud.asked) == 0
             assert {(one.headers["x-should-retry"], one.headers["Retry-After"]) for one in refused} == {("true", "1")}
+
+
+@on_loop
+async def test_who_has_too_many_at_once_is_refused_before_his_body_is_read() -> None:
+    one = replace(MANY, anonymous=CallerTier(requests_per_day=1000, parallel=1))
+    async with Target(silent(60)) as gpu, serving(gpu.url, tiers=one, limits=Limits(body_seconds=30)) as caller:
+        asking = asyncio.create_task(caller.chat())
+        while not gpu.asked:
+            await asyncio.sleep(0.01)
+        answer = await raw(caller.url, POST + b"Content-Length: 20000000\r\n\r\n{")
+        assert answer.startswith(b"HTTP/1.1 429 "), "twenty of these would have been a task's memory"
+        asking.cancel()
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["length told", "not told"])
+@on_loop
+async def test_large_bodies_share_a_bound_of_memory_and_a_prompt_of_text_always_finds_room(
+    monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    monkeypatch.setattr(service, "LARGE_BYTES", 300_000)
+    large = json.dumps({"model": MODEL, "messages": [{"role": "user", "content": [IMAGE] * 2}]}).encode()
+
+    async def in_parts() -> AsyncIterator[bytes]:
+        yield large
+
+    async with Target(silent(60), answers()) as gpu, serving(gpu.url, limits=Limits(body_mib=0.25)) as caller:
+
+        async def ask() -> tuple[int, str]:
+            body = large if told else in_parts()
+            async with caller.session.post(f"{caller.url}/v1/chat/completions", data=body) as response:
+                return response.status, await response.text()
+
+        first = asyncio.create_task(ask())
+        while not gpu.asked:
+            await asyncio.sleep(0.01)
+        status, text = await ask()
+        assert (status, json.loads(text)["error"]["code"]) == (503, "too_many_large")
+        assert (await caller.chat()).status == 200
+        first.cancel()
+        await caller.settled()
+        assert (await ask())[0] == 200
 
 
 @on_loop
