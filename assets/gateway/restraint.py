@@ -8,7 +8,7 @@ from gateway.fallback import p95
 OWN_PAUSE_SECONDS = 5.0  # after a 429 of the cloud that names no time
 FAILURES_MOST = 3  # of the cloud in a row; then it is left alone for a while
 BREAK_SECONDS = 30.0
-REMEMBERED = 100  # answers of the cloud, of which the p95 is taken
+REMEMBERED = 100  # whole answers of the cloud, of which the p95 is taken
 
 
 class Restraint:
@@ -34,11 +34,11 @@ class Restraint:
         return ""
 
     def p95(self, otherwise: float) -> float:
-        """Seconds to its first token or its whole answer, as measured here."""
+        """Seconds to its whole answer, as measured here."""
         return p95(self._took, otherwise)
 
     def took(self, seconds: float) -> None:
-        """It was asked so long ago, and its first token or its whole answer is here."""
+        """It was asked so long ago, and its whole answer is here; a first token would say nothing of that."""
         self._took.append(seconds)
 
     def judged(self, now: float, *, well: bool) -> None:

@@ -124,11 +124,6 @@ class Serving:
     def _failure(self, error: upstream.UpstreamError, tier: Tier) -> Failure:
         return targets.failure_of(error, tier, self._clock() - self._arrived)
 
-    def _first_token(self, tier: Tier) -> None:
-        self._record.first_token()
-        if tier is Tier.CLOUD:
-            self._cloud.restraint.took(self._clock() - self._asked_at)
-
     async def _reserve(self) -> None:
         """The cloud costs: the caller's allowance and the day's spend are taken before it is asked."""
         refused = await self._record.reserve_cloud()
@@ -143,7 +138,9 @@ class Serving:
         if told is not None or not any(True for _ in chat.choices(found)):
             raise upstream.BrokenError(told or "an answer without choices")
         self._record.usage(chat.usage(found))
-        self._first_token(tier)
+        self._record.first_token()
+        if tier is Tier.CLOUD:
+            self._cloud.restraint.took(self._clock() - self._asked_at)
         self._record.ends(State.DONE)
         return await self._reply.whole(found, self._model(tier), tier)
 
@@ -192,7 +189,7 @@ class Serving:
             self._text.append(text)
             self._text_alone = self._text_alone and bool(text or not chat.delivers(chunk))
         if not self._reply.tokens and (chat.delivers(chunk) or chat.finished(chunk)):
-            self._first_token(tier)
+            self._record.first_token()
         await self._reply.chunk(chunk, self._model(tier), tier)
         self._record.delivered(self._reply.tokens)
 

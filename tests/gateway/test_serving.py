@@ -144,6 +144,19 @@ async def test_whole_answer_has_the_longer_budget() -> None:
 
 
 @on_loop
+async def test_room_for_the_fallback_is_what_its_whole_answers_took() -> None:
+    budgets = replace(FAST, whole_seconds=1.0, wall_seconds=1.2, fallback_p95_seconds=0.1)
+    slow = [answers(first=0.5)] * fallback.ENOUGH
+    async with Target(fails(503)) as gpu, Target(*slow, answers()) as cloud:
+        async with serving(gpu.url, cloud.url, budgets=budgets, cloud_settings={"concurrency": 100}) as caller:
+            whole = await asyncio.gather(*(caller.chat() for _ in slow))
+            assert {answer.status for answer in whole} == {200}
+            await asyncio.gather(*(caller.chat(stream=True) for _ in range(100)))
+            gpu.script, cloud.script = [silent(60)], [answers(first=0.5)]
+            assert (await caller.chat()).headers["x-served-by"] == "fallback", "its p95 is not that of a first token"
+
+
+@on_loop
 async def test_busy_box_names_itself_and_another_is_asked_before_the_cloud() -> None:
     busy = [fails(503, "busy", x_lane_box=box, x_lane_wait_seconds="80", Retry_After="80") for box in ("i-1", "i-2")]
     async with Target(*busy, answers()) as gpu, Target() as cloud, serving(gpu.url, cloud.url) as caller:
