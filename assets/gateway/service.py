@@ -40,8 +40,8 @@ MODELS_FRESH_SECONDS = 1.0
 CALLER_LEFT = "the caller left"
 CORS = {
     "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, X-Class, X-Replay, X-Request-Id",
-    "Access-Control-Expose-Headers": "X-Request-Id, X-Served-By, Retry-After",
+    "Access-Control-Allow-Headers": "*, Authorization",  # SDKs send a dozen of their own; the star leaves out this one
+    "Access-Control-Expose-Headers": "*",  # x-should-retry, or a page's SDK tries again what cannot help
     "Access-Control-Max-Age": "86400",
 }
 QUIET = {"GET /v1/health", "GET /v1/ready"}  # a balancer asks every few seconds
@@ -183,7 +183,7 @@ class Gateway:
         if now - at > MODELS_FRESH_SECONDS:
             taken = await self._gpu.reachable()
             self._reachable = (now, taken)
-        return "gpu" if taken else "fallback" if self._config.gateway.fallback.url else "nobody"
+        return "gpu" if taken else "nobody" if self._cloud.closed() else "fallback"
 
     async def _metrics(self, request: web.Request) -> web.StreamResponse:
         return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")

@@ -161,11 +161,11 @@ class Cloud:
         self._clock = asyncio.get_running_loop().time
         self.restraint = Restraint(self._config)
 
-    def closed(self, ask: Ask) -> str:
-        """Why it is not asked now; empty: it may be."""
+    def closed(self, ask: Ask | None = None) -> str:
+        """Why it is not asked now, of this request or of any; empty: it may be."""
         if self._config.url and self._voice.instructions is None:
             return "the fleet's Modelfile is not read yet"
-        return self.restraint.closed(self._clock(), continues=ask.continues)
+        return self.restraint.closed(self._clock(), continues=ask is not None and ask.continues)
 
     @asynccontextmanager
     async def asked(

@@ -15,9 +15,10 @@ from aiohttp import web
 from fleet.config.gateway_settings import CallerTier, Limits
 from gateway import service
 from tests.gateway.running import FAST, HELLO, MANY, MODEL, Caller, closed_port, on_loop, serving
-from tests.gateway.targets import Target, Turn, answers, silent
+from tests.gateway.targets import Target, Turn, answers, fails, silent
 
 LIMITS = Limits(body_mib=200_000 / (1 << 20), body_seconds=0.5, max_tokens=4096, prompt_tokens=1000)
+QUICK = replace(FAST, whole_seconds=0.3)
 DEEP = "[" * 90_000 + "]" * 90_000
 CUT_CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": '}}
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 100_000}}
@@ -332,11 +333,13 @@ async def test_pages_of_any_origin_may_ask_with_a_key_and_no_cookie() -> None:
         asked = {"Origin": "https://app.example", "Access-Control-Request-Method": "POST"}
         async with caller.session.options(url, headers=asked) as response:
             assert response.status == 204
-            assert "Authorization" in response.headers["Access-Control-Allow-Headers"]
+            allowed = {each.strip() for each in response.headers["Access-Control-Allow-Headers"].split(",")}
+            assert allowed == {"*", "Authorization"}, "an SDK in a page sends x-stainless-os and a dozen more"
             assert response.headers["Access-Control-Allow-Origin"] == "*"
             assert "Access-Control-Allow-Credentials" not in response.headers
         streamed = await caller.chat(stream=True, headers={"Origin": "https://app.example"})
         assert streamed.headers["Access-Control-Allow-Origin"] == "*"
+        assert streamed.headers["Access-Control-Expose-Headers"] == "*", "x-should-retry among them"
     async with Target() as gpu, serving(gpu.url, origins=("https://app.example",)) as caller:
         for origin, allowed in (("https://app.example", "https://app.example"), ("https://evil.example", None)):
             answer = await caller.chat(headers={"Origin": origin})
@@ -351,6 +354,9 @@ async def test_health_does_not_lie_and_never_takes_the_gateway_out() -> None:
     async with Target() as cloud, serving(closed_port(), cloud.url) as caller:
         ready = await caller.get("/v1/ready")
         assert (ready.status, ready.body) == (200, {"answers": "fallback"})
+    async with Target(fails(429)) as cloud, serving(closed_port(), cloud.url, budgets=QUICK) as caller:
+        await caller.chat()
+        assert (await caller.get("/v1/ready")).body == {"answers": "nobody"}, "it asked for a pause"
     async with serving(closed_port()) as caller:
         ready, health = await caller.get("/v1/ready"), await caller.get("/v1/health")
         assert (ready.status, ready.body, health.status) == (200, {"answers": "nobody"}, 200)
