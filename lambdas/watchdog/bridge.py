@@ -166,7 +166,7 @@ def back(world: World, state: State, settings: Settings, busy: str, now: datetim
     busy = busy or ("" if failover.on_demand_serves(world, settings) else "no on-demand box serves yet")
     if calm < needed or not sells or busy:
         return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
-    return transition(replace(failover.gives_one_back(new, settings, now), trial=False), Kind.REARM, now, numbers)
+    return transition(replace(failover.gives_back(new, settings, now), trial=False), Kind.REARM, now, numbers)
 
 
 def serving(world: World, seen: Evidence) -> set[str]:

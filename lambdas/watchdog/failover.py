@@ -30,9 +30,9 @@ def buys(state: State, boxes: int, settings: Settings, now: datetime, *, weight:
     return replace(counted, mode=Mode.FAILOVER, since=now, part=shares.part(boxes, settings))
 
 
-def gives_one_back(state: State, settings: Settings, now: datetime) -> State:
-    """The state at the beginning of a phase that gives one box back to spot."""
-    boxes = shares.bought(state.expected_lever, settings) - 1
+def gives_back(state: State, settings: Settings, now: datetime) -> State:
+    """The state at the beginning of a phase that gives the next boxes back to spot."""
+    boxes = shares.bought(state.expected_lever, settings) - shares.step(settings)
     return replace(state, rearm_from=now, since=now, part=shares.part(boxes, settings))
 
 

@@ -28,7 +28,7 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
     tried = seconds(now - (state.since or now))
     due = state.reminders and tried >= settings.watchdog.trial_return_seconds  # no trial in the first day
     if due and serves and not busy:
-        new = replace(failover.gives_one_back(new, settings, now), trial=True, streak=0)
+        new = replace(failover.gives_back(new, settings, now), trial=True, streak=0)
         return transition(new, Kind.REARM, now, f"a trial: nothing else was tried for {tried} s; {decision.reason}")
     if decision.kind is Kind.REARM:
         why = f"{decision.reason}; spot was refused ({state.blocked}): only a trial asks again"
@@ -50,9 +50,7 @@ def _streak(world: World, state: State, settings: Settings, busy: str, now: date
     numbers = f"score {score} in {zone} ({limits.rearm_score} needed), streak {streak} of {limits.rearm_streak}"
     if streak < limits.rearm_streak or busy:
         return Decision(Action.REFUSED, "; ".join(filter(None, [numbers, busy])), state=new)
-    return transition(
-        replace(failover.gives_one_back(new, settings, now), streak=0, trial=False), Kind.REARM, now, numbers
-    )
+    return transition(replace(failover.gives_back(new, settings, now), streak=0, trial=False), Kind.REARM, now, numbers)
 
 
 def wants_scores(state: State, settings: Settings, now: datetime) -> bool:
@@ -93,7 +91,7 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     serving = [box.id for box in spot if box.id in world.healthy and box.lifecycle == "InService"]
     launching = len(spot) > len(serving)
     if serving and not old and left:
-        new = replace(failover.gives_one_back(known, settings, now), refresh_id=None, trial=False, blocked="")
+        new = replace(failover.gives_back(known, settings, now), refresh_id=None, trial=False, blocked="")
         return transition(
             new, Kind.REARM, now, f"{left} more on-demand, spot box {serving[0]} serves after {elapsed} s"
         )

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from fleet.config.settings import Settings
 
 WHOLE = 100
+RETURN_STEPS = 5  # of 8 minutes each; one by one, twenty boxes took 2 h 40 min at on-demand's price
 
 
 def floor(settings: Settings) -> int:
@@ -37,6 +38,12 @@ def lever(boxes: int, settings: Settings) -> int:
     """
     # aws-behaviours: percentage-rounds-up
     return WHOLE * boxes // above_base(settings)
+
+
+def step(settings: Settings) -> int:
+    """How many boxes a return gives back at once: one, a fifth of many, no more than may launch ahead."""
+    capacity = settings.capacity
+    return max(min(above_base(settings) // RETURN_STEPS, capacity.max - capacity.min), 1)
 
 
 def part(boxes: int, settings: Settings) -> int:

@@ -227,6 +227,25 @@ def test_return_gives_one_box_back_after_the_other_and_mails_at_the_end() -> Non
     assert [subject for subject, _ in cloud.mails] == ["[llm] back on spot"]
 
 
+@pytest.mark.parametrize(
+    ("size", "most", "levers"),
+    [
+        (1, 2, [0]),
+        (4, 8, [75, 50, 25, 0]),
+        (12, 24, [83, 66, 50, 33, 16, 0]),
+        (20, 40, [80, 60, 40, 20, 0]),
+        (20, 22, [90, 80, 70, 60, 50, 40, 30, 20, 10, 0]),  # as many as may launch ahead
+    ],
+)
+def test_return_of_many_gives_a_fifth_back_at_once(size: int, most: int, levers: list[int]) -> None:
+    settings = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=size, max=most))
+    state, seen = State(Mode.FAILOVER, since=NOW), list[int]()
+    while state.expected_lever:
+        state = failover.gives_back(state, settings, NOW)
+        seen.append(state.expected_lever)
+    assert seen == levers
+
+
 def test_return_that_fails_keeps_what_was_given_back() -> None:
     cloud = due()
     wake(cloud, "scan")
