@@ -24,6 +24,9 @@ class Action(StrEnum):
     PROBE = "probe"
 
 
+FIRST_ACTIONS, FIRST_KINDS = {Action.FORGOT, Action.FINISH}, {Kind.UNSUSPENDED, Kind.SUSPENDED}
+
+
 @dataclass(frozen=True)
 class Decision:
     """`state` is written before anything else is done; None leaves it as it is."""
@@ -53,7 +56,7 @@ class Decision:
     @property
     def comes_first(self) -> bool:
         """Whether the signal's own decision is still to be made."""
-        return self.action in {Action.FORGOT, Action.FINISH} or self.kind in {Kind.UNSUSPENDED, Kind.SUSPENDED}
+        return self.action in FIRST_ACTIONS or self.kind in FIRST_KINDS
 
     @property
     def name(self) -> str:

@@ -31,6 +31,7 @@ class Need(Flag):
     DEPLOY = auto()
     REFRESHES = auto()
     GUARDS = ALARM | GROUP | BOXES | DEPLOY
+    SCANNED = GUARDS | REFRESHES
 
 
 def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> tuple[State | None, World]:
@@ -47,9 +48,9 @@ def observe(signal: Signal, cloud: Cloud, settings: Settings, now: datetime) -> 
         known = world.instances.get(signal.box)
         if signal.wake in OF_A_BOX and not (known and known.ours) and not state.unfinished:
             return None, World()  # somebody else's: these events name no group
-    if settings.on_events and state.exposed and signal.wake in MARKET_EVENTS:
+    if signal.wake in MARKET_EVENTS and settings.on_events and state.exposed:
         needs |= Need.GROUP | Need.BOXES | Need.DEPLOY
-    if state.exposed and signal.wake in JUDGES:
+    if signal.wake in JUDGES and state.exposed:
         needs |= Need.GUARDS if signal.wake in CHURN else Need.ALARM
     if Need.ALARM in needs:
         world.alarm = cloud.alarm()
@@ -136,7 +137,7 @@ def _needs(signal: Signal, state: State) -> Need:
         case Wake.ALARM_LIT:
             return Need.GUARDS if state.exposed else Need.NOTHING
         case Wake.SCAN:
-            return Need.GROUP | Need.HELD | Need.TARGETS if state.mode is Mode.PINNED else Need.GUARDS | Need.REFRESHES
+            return Need.GROUP | Need.HELD | Need.TARGETS if state.mode is Mode.PINNED else Need.SCANNED
         case Wake.ALARM_OK | Wake.LAUNCHED | Wake.TERMINATED | Wake.REFRESH_ENDED:
             if state.rearm_from:
                 return Need.GROUP | Need.BOXES | Need.DEPLOY | Need.REFRESHES

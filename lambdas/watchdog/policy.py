@@ -23,7 +23,7 @@ def decide(signal: Signal, world: World, state: State | None, settings: Settings
     """One decision, at a whole second; `state` is None only for a signal that is ignored."""
     if state is None:
         return Decision(Action.IGNORED, signal.detail or f"{signal.box} is not of this fleet")
-    if world.group and (kept := state.of_group(world.group.created_at)) != state:
+    if world.group and (kept := state.of_group(world.group.created_at)) is not state:
         return Decision(
             Action.FORGOT, f"dropped what is older than the group of {world.group.created_at:%d %b %H:%M}", state=kept
         )
@@ -239,10 +239,11 @@ def _instead(signal: Signal, world: World, state: State, settings: Settings, now
 
 
 def _scan(world: World, state: State, settings: Settings, now: datetime) -> Decision:
-    noted = suspension.seen(world.seen_group, state, now) if state.mode is not Mode.PINNED else state
-    if noted.repair_waits_since and world.agrees(noted.expected_lever):
-        noted = replace(noted, repair_waits_since=None)
-    due = suspension.step(world.seen_group, noted, now) if state.mode is not Mode.PINNED else None
+    noted, due = state, None
+    if state.repair_waits_since and world.agrees(state.expected_lever):
+        noted = replace(state, repair_waits_since=None)
+    if state.mode is not Mode.PINNED:
+        noted, due = suspension.step(world.seen_group, noted, now)
     decision = due or _scan_mode(world, noted, settings, now)
     if noted is not state:
         decision = replace(decision, state=decision.state or noted)

@@ -162,8 +162,9 @@ class State:
 
         seen, unfinished = self.evidence, self.unfinished.at if self.unfinished else None
         begun = [self.rearm_from, self.launched_at, self.dry_at, self.repair_waits_since, self.suspended_at, unfinished]
-        begun += [self.since, seen.drought_at, seen.dark_at, seen.warned_at, *(at for _, at in self.abandoned)]
-        if all(at is None or at >= created_at for at in begun) and (self.dry_at or not self.refused):
+        begun += [seen.drought_at, seen.dark_at, seen.warned_at, *[at for _, at in self.abandoned]]
+        begun += [self.since if self.turns else None]
+        if min(filter(None, begun), default=created_at) >= created_at and (self.dry_at or not self.refused):
             return self  # as nearly always, at every wake
         rearm_from = ours(self.rearm_from)
         return replace(
@@ -368,7 +369,7 @@ def _evidence(raw: dict[str, Any]) -> Evidence:
 
 
 def _text(at: datetime | None) -> str | None:
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if at else None
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else None
 
 
 def _time(text: str) -> datetime:

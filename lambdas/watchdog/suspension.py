@@ -19,13 +19,13 @@ WAIT_MINUTES = (0, 30, 60, 120, 240)
 
 def by_aws(group: Group) -> tuple[str, ...]:
     """Processes that AWS suspended."""
-    return tuple(process for process, reason in group.suspended.items() if BY_AWS in reason.lower())
+    return tuple([process for process, reason in group.suspended.items() if _by_aws(reason)])
 
 
 def by_others(group: Group) -> tuple[str, ...]:
     """Processes that an operator, a script or a boot loop's end suspended."""
-    known = OURS.union(by_aws(group))
-    return tuple(process for process in group.suspended if process not in known)
+    told = group.suspended.items()
+    return tuple([process for process, reason in told if process not in OURS and not _by_aws(reason)])
 
 
 def words(group: Group) -> str:
@@ -34,24 +34,20 @@ def words(group: Group) -> str:
     return "; ".join(f"{process} is suspended: {group.suspended[process] or 'no reason told'}" for process in found)
 
 
-def seen(group: Group, state: State, now: datetime) -> State:
-    """The state with when the suspension of AWS was first seen; without one that is over."""
-    of_aws = by_aws(group)
-    if of_aws and not state.suspended_at:
-        return replace(state, suspended_at=now)
-    if state.suspended_at and not (of_aws or by_others(group)):
-        return replace(state, suspended_at=None)
-    return state
-
-
-def step(group: Group, state: State, now: datetime) -> Decision | None:
-    """What is due about it; `state` is as `seen` leaves it."""
+def step(group: Group, state: State, now: datetime) -> tuple[State, Decision | None]:
+    """The state with when a suspension of AWS was first seen, without one that is over; and what is due about it."""
     if by_aws(group):
         wait = timedelta(minutes=WAIT_MINUTES[min(state.resumed, len(WAIT_MINUTES) - 1)])
-        if state.suspended_at and now < state.suspended_at + wait:
-            return None
+        if now < (state.suspended_at or now) + wait:
+            return state if state.suspended_at else replace(state, suspended_at=now), None
         new = replace(state, suspended_at=None, resumed=state.resumed + 1)
-        return transition(new, Kind.UNSUSPENDED, now, words(group))
-    if by_others(group) and state.suspended_at is None:
-        return transition(replace(state, suspended_at=now), Kind.SUSPENDED, now, words(group))
-    return None
+        return state, transition(new, Kind.UNSUSPENDED, now, words(group))
+    if not by_others(group):
+        return replace(state, suspended_at=None) if state.suspended_at else state, None
+    if state.suspended_at is None:
+        return state, transition(replace(state, suspended_at=now), Kind.SUSPENDED, now, words(group))
+    return state, None
+
+
+def _by_aws(reason: str) -> bool:
+    return BY_AWS in reason.lower()

@@ -46,8 +46,9 @@ class World:
 
     def capped(self, settings: Settings, now: datetime) -> bool:
         """Whether the alarm has been lit for the skip cap."""
-        cap = timedelta(seconds=settings.watchdog.skip_cap_seconds)
-        return self.alarm is not None and self.lit and now - self.alarm.since >= cap
+        if self.alarm is None or not self.lit:
+            return False
+        return now - self.alarm.since >= timedelta(seconds=settings.watchdog.skip_cap_seconds)
 
     def churns(self, settings: Settings) -> bool:
         """Whether too little of the window was served, however short each gap was."""

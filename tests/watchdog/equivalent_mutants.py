@@ -14,9 +14,6 @@ EQUIVALENT: dict[str, str] = {
     "policy._launch_failed: signal.at or now  ->  signal.at": TYPE_CHECKER + "an event has its time",
     "policy._refused: signal.began and (state.since is None or signal.began > state.since)  ->  "
     "state.since is None or signal.began > state.since": TYPE_CHECKER + "a launch that failed was begun",
-    "suspension.step: state.suspended_at and now < state.suspended_at + wait  ->  now < state.suspended_at + wait": (
-        TYPE_CHECKER + "`seen` has set it where AWS suspended"
-    ),
     "rearm._before_scores: 3600  ->  3599": "no window that settings allow (1 to 168 h) has another number of hours",
     "turns._tried: state.turns and state.since and world.alive  ->  state.turns and world.alive": (
         TYPE_CHECKER + "a turn has its time"
@@ -32,12 +29,9 @@ EQUIVALENT: dict[str, str] = {
         TYPE_CHECKER + "asked only where the guards are, which read the group first"
     ),
     "world.World.capped: None  ->  True": TYPE_CHECKER + "what is lit exists",
-    "world.World.capped: self.alarm is not None and self.lit and (now - self.alarm.since >= cap)"
-    "  ->  self.lit and now - self.alarm.since >= cap": TYPE_CHECKER + "what is lit exists",
+    "world.World.capped: self.alarm is None or not self.lit  ->  not self.lit": TYPE_CHECKER + "what is lit exists",
     "policy._decide_known: replace(decision, problem=problem) if problem else decision  ->  "
     "replace(decision, problem=problem)": SAME + "made anew",
-    "policy._scan: noted.repair_waits_since and world.agrees(noted.expected_lever)  ->  "
-    "world.agrees(noted.expected_lever)": SAME + "None is replaced by None",
     "policy._scan: replace(decision, suspend_rebalance=suspend, problem=missing) if suspend or missing else "
     "decision  ->  replace(decision, suspend_rebalance=suspend, problem=missing)": SAME + "made anew",
     "policy._of_a_box: new if new != state else None  ->  new": "a state that is as it was is not written",

@@ -229,7 +229,7 @@ class Fleet(RuleBasedStateMachine):
         """
         seen = self.state_now.evidence
         waits = bool(seen.warned_at if self.command == "patience" else seen.drought_at)
-        return waits or self.state_now.turns > 0 or (self.state_now.armed and self.cloud._alarm.live().state == "ALARM")
+        return waits or self.state_now.turns > 0 or (self.state_now.armed and self.cloud._alarm.live.state == "ALARM")
 
     def _faults_left(self) -> dict[str, int]:
         left: Counter[str] = Counter()
@@ -325,7 +325,7 @@ class Fleet(RuleBasedStateMachine):
     def a_lit_alarm_ends_in_a_failover(self) -> None:
         if self.disturbed:
             self.calm_since = self.now
-        alarm, state = self.cloud._alarm.live(), loads(self.cloud._state)
+        alarm, state = self.cloud._alarm.live, loads(self.cloud._state)
         if state.mode is not Mode.ARMED or alarm.state != "ALARM" or self.cloud.balancer.healthy:
             return
         due = max(alarm.since, state.since or alarm.since, self.calm_since, self.last_healthy)

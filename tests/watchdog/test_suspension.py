@@ -156,7 +156,7 @@ def test_who_suspended_is_read_off_the_reason_in_any_case() -> None:
     assert suspension.by_aws(group) == ("Launch",)
     assert suspension.by_others(group) == ("Terminate", "HealthCheck")
     assert suspension.words(replace(EMPTY, suspended={"AZRebalance": USER})) == ""
-    assert suspension.step(EMPTY, State(Mode.ARMED), NOW) is None
+    assert suspension.step(EMPTY, State(Mode.ARMED), NOW) == (State(Mode.ARMED), None)
 
 
 def test_stopped_boot_loop_is_remembered_as_told() -> None:

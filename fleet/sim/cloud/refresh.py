@@ -1,5 +1,6 @@
 """Instance refreshes of the simulated group, one at a time: what they roll, how far they are, how they end."""
 
+import functools
 from collections.abc import Callable, Container, Mapping
 
 from fleet.sim.cloud.simulation import SimulatedBox, Simulation
@@ -25,7 +26,7 @@ class InstanceRefresh:
 
     def seen(self) -> Refresh:
         """As DescribeInstanceRefreshes shows it."""
-        return Refresh(self.id, self.status, utc(self.started_at), like_ours=not self.has_desired_configuration)
+        return _seen(self.id, self.status, self.started_at, like_ours=not self.has_desired_configuration)
 
 
 class Refreshes:
@@ -104,3 +105,8 @@ class Refreshes:
         word = {"Successful": "Succeeded"}.get(status, status)
         self._publish(f"EC2 Auto Scaling Instance Refresh {word}", InstanceRefreshId=refresh.id)
         self._on_end()
+
+
+@functools.lru_cache(maxsize=16)  # a look finds most refreshes as the last one left them
+def _seen(refresh: str, status: str, started_at: float, *, like_ours: bool) -> Refresh:
+    return Refresh(refresh, status, utc(started_at), like_ours=like_ours)

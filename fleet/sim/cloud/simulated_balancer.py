@@ -9,7 +9,6 @@ from fleet.core import names
 from fleet.sim.cloud import payloads
 from fleet.sim.cloud.behaviour import AlarmModel
 from fleet.sim.cloud.simulation import SimulatedBox, Simulation, draw
-from fleet.sim.cloud.virtual_clock import utc
 from lambdas.watchdog.cloud import Alarm
 
 STRETCHES = 2000  # of health: a day of them a minute each
@@ -67,8 +66,7 @@ class NoHealthyTargetAlarm:
         self._window_seconds = settings.watchdog.alarm_minutes * 60.0
         self._lags = world.stream("alarm")
         whole = healthy >= self._floor
-        self._state = "OK" if whole else "INSUFFICIENT_DATA"
-        self._since = world.clock.now
+        self.live = Alarm("OK" if whole else "INSUFFICIENT_DATA", world.clock.utc())
         self._number = 0  # of the stretch with or without enough of them
         self._down_since: float | None = None if whole else world.clock.now
         self._up_since = -math.inf  # what was before the start was served
@@ -78,7 +76,7 @@ class NoHealthyTargetAlarm:
         self._counts.append((world.clock.now, healthy))
         self._lag = 0.0
         self.registered: Callable[[], bool] = lambda: True
-        world.log("alarm", state=self._state)
+        world.log("alarm", state=self.live.state)
         model = world.behaviour.alarm
         for at, state in model.recorded or ():
             if at is not None:
@@ -86,9 +84,6 @@ class NoHealthyTargetAlarm:
         self._tells_recovery = model.recorded is None or any(at is None and s == "OK" for at, s in model.recorded)
         if not whole:
             self._goes_down()
-
-    def live(self) -> Alarm:
-        return Alarm(self._state, utc(self._since))
 
     def dark_minutes(self, start: float, end: float) -> int:
         """Whole minutes, each times the share that was missing: the metric of a minute is the most that it saw."""
@@ -157,9 +152,9 @@ class NoHealthyTargetAlarm:
             self._become(state)
 
     def _become(self, state: str) -> None:
-        if state == self._state:
+        if state == self.live.state:
             return
-        previous, self._state, self._since = self._state, state, self._world.clock.now
+        previous, self.live = self.live.state, Alarm(state, self._world.clock.utc())
         self._world.log("alarm", state=state)
         self._world.publish(
             "CloudWatch Alarm State Change",

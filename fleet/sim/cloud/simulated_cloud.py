@@ -7,6 +7,7 @@
 Deterministic: the same market, settings, behaviour and seed give the same log, byte for byte.
 """
 
+import functools
 import json
 from collections.abc import Callable
 from datetime import datetime
@@ -191,7 +192,7 @@ class SimulatedCloud:
 
     def alarm(self) -> Alarm | None:
         self._fault("alarm")
-        return self._alarm.live()
+        return self._alarm.live
 
     def dark_minutes(self, start: datetime, end: datetime) -> int:
         self._fault("dark_minutes")
@@ -204,23 +205,18 @@ class SimulatedCloud:
     def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
         self._fault("instances")
         now = self.clock.now
+        known = [(i, self.autoscaling.boxes.get(i) or self.ec2.known(i)) for i in ids]
         return {
-            i: Instance(
-                utc(box.launched_at),
-                box.purchase == "spot",
-                boot_tag(box, now),
-                "terminated" if box.ended_at else "running",
-                reason=box.state_reason,
-            )
-            for i in ids
-            if (box := self.autoscaling.boxes.get(i) or self.ec2.known(i))
+            i: _described(box.launched_at, box.purchase, boot_tag(box, now), box.ended_at is not None, box.state_reason)
+            for i, box in known
+            if box
         }
 
     def target_health(self) -> dict[str, str]:
         self._fault("target_health")
         now = self.clock.now
-        states = {box.id: self.balancer.state(box, now) for box in self.ec2.running.values()}
-        return {box_id: state for box_id, state in states.items() if state is not None}
+        state = self.balancer.state
+        return {box.id: seen for box in self.ec2.running.values() if (seen := state(box, now)) is not None}
 
     def deregister(self, targets: tuple[str, ...]) -> None:
         raise NotImplementedError(f"nothing here registers what is no box: {targets}")
@@ -317,6 +313,11 @@ class SimulatedCloud:
             if fault.call == call and fault.after == after and fault.times > 0 and fault.not_before <= self.clock.now:
                 fault.times -= 1
                 raise fault.error
+
+
+@functools.lru_cache(maxsize=64)  # a look finds most boxes as the last one left them
+def _described(launched_at: float, purchase: Purchase, boot: str | None, ended: bool, reason: str) -> Instance:
+    return Instance(utc(launched_at), purchase == "spot", boot, "terminated" if ended else "running", reason=reason)
 
 
 def _mode(state: str | None) -> str | None:
