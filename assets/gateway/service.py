@@ -30,11 +30,11 @@ from gateway.record import REQUEST_HEADER, Record
 from gateway.reply import Reply, error_body
 from gateway.serving import Serving
 from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError, Taken
+from relay.bodies import Bodies
 
 KEY_CACHE_SECONDS = 30.0
 UNCOUNTED_MOST = 200  # requests of known keys that go on while the store is silent
-SMALL_BYTES = 64 << 10  # a prompt of text: it always finds room
-LARGE_BYTES = 64 << 20  # of all others together: each is held several times over, and a task has 512 MiB
+LARGE_BYTES = 64 << 20  # of large bodies together: each is held several times over, and a task has 512 MiB
 IDLE_SECONDS = 2.0  # without a request, before a gateway that was told to go goes
 MODELS_FRESH_SECONDS = 1.0
 CALLER_LEFT = "the caller left"
@@ -57,7 +57,7 @@ class Gateway:
         self._config, self._store, self._gpu, self._cloud, self._pepper = config, store, gpu, cloud, pepper
         self._keys: dict[str, tuple[float, Key | None]] = {}
         self._parallel: Counter[str] = Counter()
-        self._large = 0  # bytes of the large bodies whose requests are here
+        self._bodies = Bodies(together=LARGE_BYTES, most=int(config.gateway.limits.body_mib * (1 << 20)))
         self._open: set[Record] = set()  # not by id: a caller may give several requests the same
         self._meanwhile = MemoryStore()
         self._uncounted = 0
@@ -195,15 +195,16 @@ class Gateway:
         if self._parallel[caller.id] >= caller.tier.parallel:
             message = f"The {caller.tier_name} tier has {caller.tier.parallel} requests at once"
             raise Refusal(429, message, "too_many_at_once", 1, retry=True)
-        large = self._large_bytes(request)
+        large = self._bodies.take(request.content_length, request.headers)
+        if large is None:
+            raise Refusal(503, "Too many large requests are here at once", "too_many_large", 1, retry=True)
         self._parallel[caller.id] += 1
-        self._large += large
         try:
             ask = admission.admit(await self._body(request), request.headers, self._config)
             record = await self._admit(request, ask, caller, known=known)
             return await self._serve(request, ask, record)
         finally:
-            self._large -= large
+            self._bodies.give_back(large)
             self._parallel[caller.id] -= 1
             if not self._parallel[caller.id]:
                 del self._parallel[caller.id]
@@ -228,16 +229,6 @@ class Gateway:
         finally:
             self.metrics.in_flight -= 1
             self._open.remove(record)
-
-    def _large_bytes(self, request: web.Request) -> int:
-        """What a large body may take of this task's memory, 0 of a small one; raises Refusal where there is no room."""
-        size, most = request.content_length, request.client_max_size
-        if size is None or "Content-Encoding" in request.headers:  # known when it is read
-            size = most
-        size = 0 if size <= SMALL_BYTES else min(size, most)
-        if size and self._large and self._large + size > LARGE_BYTES:
-            raise Refusal(503, "Too many large requests are here at once", "too_many_large", 1, retry=True)
-        return size
 
     async def _body(self, request: web.Request) -> bytes:
         try:

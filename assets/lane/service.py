@@ -20,6 +20,7 @@ from lane.metrics import Metrics
 from lane.order import Entry
 from lane.turn import EVENTS, Turn
 from relay import lane_headers, upstream
+from relay.bodies import Bodies
 
 PROVE_AGAIN_SECONDS = 5.0
 LISTED_CHARACTERS = 64  # of a caller: Run Command hands back 24,000 characters in all
@@ -36,6 +37,7 @@ class Lane:
         self.line = Line(config, Estimates(config))
         self.engine = engine_of(config, self._session)
         self.metrics = Metrics()
+        self._bodies = Bodies(together=config.large_bytes, most=config.body_bytes)
         self._delivery = Delivery(config, self.line)
         self.exact: Optional[bool] = None  # whether two slices say what one answer says; None: not proved yet
         self._turns: dict[str, Turn] = {}
@@ -141,6 +143,17 @@ class Lane:
     # --- one request ---
 
     async def _ask(self, request: web.Request) -> web.StreamResponse:
+        large = self._bodies.take(request.content_length, request.headers)
+        if large is None:
+            self.line.counts[Why.REFUSED.value] += 1
+            message = "Too many large requests are here at once"
+            return self._delivery.error(request.path, 503, message, "too_many_large", {"Retry-After": "1"})
+        try:
+            return await self._asked(request)
+        finally:
+            self._bodies.give_back(large)
+
+    async def _asked(self, request: web.Request) -> web.StreamResponse:
         try:
             async with upstream.timeout_at(self._clock() + self._config.body_seconds):
                 raw = await request.read()

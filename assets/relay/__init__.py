@@ -5,5 +5,6 @@ Gateway and box share it: written for Python 3.9, it knows nothing of callers, k
   sse           bytes to server-sent events and back
   chat          what an event of a chat completion means
   upstream      the connection to a target, with its deadlines
+  bodies        how much memory large requests may take
   lane_headers  what a gateway and a box's lane tell each other
 """

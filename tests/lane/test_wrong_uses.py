@@ -9,8 +9,8 @@ import pytest
 from lane import asked
 from lane.config import LLAMA_CPP, OLLAMA, Config
 from relay import lane_headers
-from tests.gateway.targets import Target, answers
-from tests.lane.running import HELLO, MODEL, on_loop, serving
+from tests.gateway.targets import Target, answers, silent
+from tests.lane.running import HELLO, MODEL, first_served, on_loop, serving
 
 CHAT, GENERATE = "/v1/chat/completions", "/api/generate"
 PLAIN = {"model": MODEL, "messages": HELLO}
@@ -173,6 +173,22 @@ async def test_a_body_that_comes_a_byte_at_a_time_is_given_up_and_holds_nobody_u
         assert b" 408 " in await reader.readline()
         writer.close()
         assert len(engine.asked) == 1
+
+
+@on_loop
+async def test_large_bodies_share_a_bound_of_memory_and_a_prompt_of_text_always_finds_room() -> None:
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 200_000}}
+    large = [{"role": "user", "content": [image]}]
+    async with Target(silent(60), answers()) as engine:
+        async with serving(engine.url, exact=False, large_bytes=300_000) as caller:
+            first = await first_served(caller, messages=large)
+            refused = await caller.chat(messages=large)
+            assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
+            small = asyncio.create_task(caller.chat())
+            await caller.until(lambda: caller.lane.line.waiting)
+            first.cancel()
+            assert (await small).status == 200
+            assert (await caller.chat(messages=large)).status == 200
 
 
 @on_loop

@@ -1,0 +1,28 @@
+"""Large bodies: how much memory they may take together, while their requests are here. Small ones always find room."""
+
+from collections.abc import Mapping
+from typing import Optional
+
+SMALL_BYTES = 64 << 10  # a prompt of text
+
+
+class Bodies:
+    """Those of one process: each counts as what it says of its length, and as the most that one may have otherwise."""
+
+    def __init__(self, *, together: int, most: int) -> None:
+        self._together, self._most, self._here = together, most, 0
+
+    def take(self, length: Optional[int], headers: Mapping[str, str]) -> Optional[int]:
+        """The bytes that it now holds, to be given back; None where there is no room beside those that are here."""
+        known = length is not None and "Content-Encoding" not in headers  # else only once it is read
+        size = min(length or 0, self._most) if known else self._most
+        if size <= SMALL_BYTES:
+            return 0
+        if self._here and self._here + size > self._together:
+            return None
+        self._here += size
+        return size
+
+    def give_back(self, size: int) -> None:
+        """Its request is over."""
+        self._here -= size
