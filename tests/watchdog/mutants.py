@@ -11,6 +11,7 @@ A survivor fails the run unless `EQUIVALENT` names it with the reason why nobody
 does an entry there that no longer survives.
 """
 
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -229,6 +230,8 @@ class Collected:
         self.sound = False
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        gc.freeze()  # a child would copy what is loaded, only to look through it
+        gc.enable()
         with TemporaryDirectory() as room:
             seen = Path(room, "seen")
             pid = start(partial(trace, session.items, seen))
@@ -245,6 +248,7 @@ class Collected:
 def main(every: int, only: str, jobs: int) -> None:
     """Mutate what decides and what acts; exit 1 if the tests miss one."""
     began = time.monotonic()
+    gc.disable()
     whole = [mutant for module in MODULES for mutant in mutants(module)]
     chosen = [mutant for mutant in whole[::every] if only in mutant.name]
     run = Run(jobs)
