@@ -1,6 +1,7 @@
 """What several folders of tests share."""
 
 import fcntl
+import functools
 import gc
 import os
 import re
@@ -10,6 +11,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from botocore.loaders import JSONFileLoader
 
 from tests import synth
 from tests.embedded_fleet import deployed, live
@@ -79,6 +81,8 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("any", max_examples=drawn, deadline=None, suppress_health_check=slow)
     hypothesis.settings.load_profile("any")
     gc.disable()  # while every file is loaded: what is loaded stays
+    read = functools.cache(functools.partial(JSONFileLoader.load_file, JSONFileLoader()))
+    JSONFileLoader.load_file = lambda _, path: read(path)  # each command's session would read AWS's services anew
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

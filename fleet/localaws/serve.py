@@ -5,6 +5,7 @@ the command that started it ends, however it ends, the server ends too.
 """
 
 import functools
+import gc
 import json
 import os
 import signal
@@ -71,6 +72,7 @@ def fork(log_dir: str) -> int:
     Only while no other request is being served: a copied process has one thread, and locks of others stay shut.
     """
     warm()
+    gc.freeze()  # a copy would copy what it holds, only to look through it
     read_end, write_end = os.pipe()
     if os.fork() == 0:
         server = listen(Path(log_dir))
