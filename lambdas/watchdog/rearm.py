@@ -16,6 +16,10 @@ SCAN_JITTER_SECONDS = 60  # by which two scans may follow each other sooner than
 
 def begin(world: World, state: State, settings: Settings, now: datetime) -> Decision:
     """A scan on on-demand: what needs no score, then the policy's own reading, then back to spot, or a trial of it."""
+    if not shares.above_base(settings):
+        new = replace(state, mode=Mode.ARMED, since=now, part=0, cooldown_from=None, streak=0, turns=0)
+        why = "every box is of the on-demand base: there is nothing to give back"
+        return transition(new, Kind.REARMED, now, why, silent=True)
     if first := _before_scores(state, settings, now):
         return first
     busy = "Launch is suspended: fleetctl resume" if "Launch" in world.seen_group.suspended else world.busy()

@@ -17,8 +17,8 @@ def floor(settings: Settings) -> int:
 
 
 def above_base(settings: Settings) -> int:
-    """How many of them the lever divides; at least one, for a fleet whose base is all of it."""
-    return max(floor(settings) - settings.capacity.on_demand_base, 1)
+    """How many of them the lever divides: none, in a fleet whose base is all of it."""
+    return floor(settings) - base(settings)
 
 
 def one_more_percent(settings: Settings) -> int:
@@ -37,7 +37,7 @@ def lever(boxes: int, settings: Settings) -> int:
     The whole percent below the exact share: AWS rounds up, and at 20 boxes a percent is a fifth of one.
     """
     # aws-behaviours: percentage-rounds-up
-    return WHOLE * boxes // above_base(settings)
+    return WHOLE * boxes // max(above_base(settings), 1)
 
 
 def step(settings: Settings) -> int:
@@ -53,7 +53,7 @@ def part(boxes: int, settings: Settings) -> int:
 
 def base(settings: Settings) -> int:
     """How many boxes are on-demand wherever the lever stands."""
-    return floor(settings) - above_base(settings)
+    return settings.capacity.on_demand_base
 
 
 def bought(percentage: int, settings: Settings, boxes: int = 0) -> int:

@@ -106,7 +106,7 @@ def lives(draw: st.DrawFn) -> Life:
         behaviour=behaviour,
         size=size,
         seed=draw(st.integers(0, 999)),
-        base=draw(st.sampled_from([0, min(1, size - 1), size // 2])),
+        base=draw(st.sampled_from([0, 0, min(1, size - 1), size // 2, size])),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fleet.config.settings import Policy
 from fleet.core import names
 from lambdas.watchdog import failover, rearm, shares
 from lambdas.watchdog.cloud import Alarm, Refresh
@@ -92,6 +93,23 @@ def test_mail_of_a_part_tells_how_many_were_bought_and_what_that_costs() -> None
 def test_box_that_only_the_base_lacks_is_bought_by_no_lever() -> None:
     record = wake(fleet_of(4, spot=3, base=1), "alarm-lit")
     assert record["reason"] == "failover skipped: 1 of 4 boxes missing, on-demand as it is"
+
+
+@pytest.mark.parametrize("policy", ["alarm", "bridge"])
+@pytest.mark.parametrize("size", [1, 4])
+def test_fleet_whose_base_is_all_of_it_buys_nothing_and_has_nothing_to_give_back(size: int, policy: Policy) -> None:
+    cloud = fleet_of(size, spot=0, on_demand=size - 1, base=size)
+    cloud.settings = replace(cloud.settings, policy=policy)
+    assert wake(cloud, "alarm-lit")["action"] == "skipped"
+    assert (cloud.lever, cloud.mails) == ("0", [])
+    cloud.put_box("i-0dff", age=400, spot=False, health="healthy")
+    cloud.live_alarm = Alarm("OK", NOW)
+    wake(cloud, "pin")
+    wake(cloud, "arm")
+    record = wake(cloud, "scan", now=NOW + timedelta(seconds=1800))
+    assert (record["action"], cloud.lever, cloud.parsed.mode) == ("re-armed", "0", Mode.ARMED)
+    assert [subject for subject, _ in cloud.mails] == ["[llm] pinned to on-demand", "[llm] armed"]
+    assert "start_refresh" not in cloud.calls
 
 
 def test_young_boxes_hold_a_failover_back_as_far_as_they_replace_what_is_missing() -> None:
