@@ -137,9 +137,10 @@ def read(words: str) -> Failure:
     return next((row for row in TABLE if any(code in words for code in row.codes)), UNKNOWN)
 
 
-def purchase(words: str, expected_lever: int) -> str:
-    """Which kind was refused: the one that the lever asks for; between its ends AWS says."""
-    spot = expected_lever == 0 or (expected_lever < 100 and "Spot Instances" in words)
+def purchase(words: str, expected_lever: int, base: int) -> str:
+    """Which kind was refused: the one that the lever asks for; between its ends, and of a base, AWS says."""
+    of_base = base > 0 and "On-Demand Instances" in words
+    spot = not of_base if expected_lever == 0 else expected_lever < 100 and "Spot Instances" in words
     return "spot" if spot else "on-demand"
 
 

@@ -125,6 +125,7 @@ OF_SEVERAL = {  # what happened, in a fleet of several boxes
     Kind.LIMITED: "The day's limit of on-demand hours is reached: what was bought ends, and the fleet waits for spot.",
     Kind.REARMED: "The market recovered. What was bought has been given back to spot, box by box.",
     Kind.FELL_BACK: "The watchdog tried to go back to spot and gave up. What serves was left alone, spot or on-demand.",
+    Kind.DRY: "On-demand does not sell what the fleet lacks. The group keeps trying; this is the only mail about it.",
     Kind.GAVE_UP: "Too much of the fleet had to be bought: the watchdog no longer trusts spot and goes all on-demand.",
 }
 TELL_OF_LAUNCHES = {Kind.BOOT_LOOP, Kind.REFUSED, Kind.FELL_BACK}  # their `why` ends in AWS's words

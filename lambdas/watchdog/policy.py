@@ -325,7 +325,7 @@ def _refused(signal: Signal, at: datetime, world: World, state: State, settings:
     ours = signal.began and (state.since is None or signal.began > state.since)  # event times are cut to seconds
     staying = [box for box in world.alive if box.id not in state.evidence.noticed]
     short = len(staying) < group.desired and group.on_demand_percentage == state.expected_lever
-    purchase = failures.purchase(signal.detail, state.expected_lever)
+    purchase = failures.purchase(signal.detail, state.expected_lever, shares.base(settings))
     told = f"{purchase} {failure.name}"
     dry = failure is failures.CAPACITY
     if not (ours and short) or state.rearm_from or told in state.refused or told == "spot capacity":

@@ -94,4 +94,4 @@ def test_base_that_on_demand_refuses_holds_up_what_spot_sells_and_a_mail_says_wh
     assert max(launched) < by_hand.HOUR
     mails = [event.fields for event in log if event.kind == "mail" and "quota" in str(event.fields["subject"])]
     assert "a quota of the account is used up" in str(mails[0]["subject"])
-    assert "on-demand" in str(mails[0]["body"])
+    assert all("Why: on-demand: Could not launch On-Demand Instances." in str(mail["body"]) for mail in mails)

@@ -119,20 +119,21 @@ def test_every_code_leads_to_its_own_row_and_every_mailed_row_has_its_headline_a
 
 
 @pytest.mark.parametrize(
-    ("words", "lever", "kind"),
+    ("words", "lever", "base", "kind"),
     [
-        ("Could not launch Spot Instances. UnfulfillableCapacity - words", 50, "spot"),
-        ("Could not launch Spot Instances. UnfulfillableCapacity - words", 100, "on-demand"),
-        ("Could not launch On-Demand Instances. VcpuLimitExceeded - words", 50, "on-demand"),
-        ("Could not launch On-Demand Instances. VcpuLimitExceeded - words", 0, "spot"),
-        ("We currently do not have sufficient g6.xlarge capacity", 0, "spot"),
-        ("We currently do not have sufficient g6.xlarge capacity", 50, "on-demand"),
+        ("Could not launch Spot Instances. UnfulfillableCapacity - words", 50, 0, "spot"),
+        ("Could not launch Spot Instances. UnfulfillableCapacity - words", 100, 0, "on-demand"),
+        ("Could not launch On-Demand Instances. VcpuLimitExceeded - words", 50, 0, "on-demand"),
+        ("Could not launch On-Demand Instances. VcpuLimitExceeded - words", 0, 1, "on-demand"),
+        ("Could not launch On-Demand Instances. VcpuLimitExceeded - words", 0, 0, "spot"),
+        ("We currently do not have sufficient g6.xlarge capacity", 0, 1, "spot"),
+        ("We currently do not have sufficient g6.xlarge capacity", 50, 0, "on-demand"),
     ],
 )
-def test_kind_that_was_refused_is_the_levers_and_between_its_ends_the_one_that_aws_names(
-    words: str, lever: int, kind: str
+def test_kind_that_was_refused_is_the_levers_and_between_its_ends_or_of_a_base_the_one_that_aws_names(
+    words: str, lever: int, base: int, kind: str
 ) -> None:
-    assert failures.purchase(words, lever) == kind
+    assert failures.purchase(words, lever, base) == kind
 
 
 # --- failed boots -----------------------------------------------------------------------------------------------

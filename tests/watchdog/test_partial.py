@@ -346,7 +346,7 @@ def test_replacements_are_counted_against_the_limit_of_every_box() -> None:
 
 def test_lever_at_its_end_says_which_kind_was_refused_whatever_the_words() -> None:
     words = "Could not launch Spot Instances. InsufficientInstanceCapacity"
-    assert [failures.purchase(words, lever) for lever in (0, 99, 100)] == ["spot", "spot", "on-demand"]
+    assert [failures.purchase(words, lever, 0) for lever in (0, 99, 100)] == ["spot", "spot", "on-demand"]
 
 
 def test_code_that_is_put_in_front_is_the_first_of_its_row_that_aws_said() -> None:
