@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 NIGHT = "2026-07-27-seven-reclaims-in-21-hours"
 LONGEST_PAUSE_SECONDS = 1.5
-PIPE_COLUMNS = 120
+PIPE_COLUMNS = 160  # a comparison of fleets of twenty boxes with their intervals
 UNWARNED = "The same without early warnings: no loss is announced ahead of its notice"
 CALLERS = "What callers met"
 CAPTION = "degraded minutes, windows of them and their lengths (median / 90 % / longest, min); ±: 95 % interval"
@@ -279,7 +279,8 @@ def _table(rows: Sequence[Row], console: Console, title: str) -> None:
 def _print(lines: Sequence[dict[str, str]], console: Console, title: str, caption: str) -> None:
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for column in lines[0]:
-        table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
+        # A narrow terminal breaks a cell between its words: a figure that is cut off says nothing.
+        table.add_column(column, justify="left" if column == "policy" else "right", overflow="fold")
     for line in lines:
         table.add_row(*line.values())
     console.print(table)

@@ -1,17 +1,20 @@
 """Drills of several boxes: box-minutes, minutes without any, and what the watchdog makes of a missing share."""
 
+import io
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from rich.console import Console
 
+from fleet.cli import drill_and_sweep
 from fleet.config.settings import Policy, Settings
 from fleet.eventlog.events import Event
 from fleet.eventlog.measure import Measure
 from fleet.sim.drills.drill import default_settings
 from fleet.sim.drills.droughts import Droughts
 from fleet.sim.drills.scene import Scene
-from fleet.sim.experiments.experiment import Job
+from fleet.sim.experiments.experiment import Job, Row
 from fleet.sim.markets.market import PLENTY
 from fleet.sim.policies.catalogue import without_valve
 from lambdas.watchdog.state import Mode, State
@@ -95,3 +98,16 @@ def test_base_that_on_demand_refuses_holds_up_what_spot_sells_and_a_mail_says_wh
     mails = [event.fields for event in log if event.kind == "mail" and "quota" in str(event.fields["subject"])]
     assert "a quota of the account is used up" in str(mails[0]["subject"])
     assert all("Why: on-demand: Could not launch On-Demand Instances." in str(mail["body"]) for mail in mails)
+
+
+@pytest.mark.parametrize("columns", [80, 160])
+def test_comparison_of_several_boxes_is_printed_whole(columns: int) -> None:
+    scene = Scene(region="us-west-2", days=1)
+    row = Row("clairvoyant bound", tuple(Job(scene, "on-demand", seed, fleet_of(4, 1)).run() for seed in (1, 2)))
+    console = Console(width=columns, record=True, file=io.StringIO())
+    drill_and_sweep._table([row], console, "us-west-2, 2 markets")
+    text = console.export_text()
+    assert "…" not in text
+    for mean in (row.box_minutes, row.dark_minutes, row.cost_usd):
+        for figure in str(mean).split():
+            assert f" {figure} " in text

@@ -59,7 +59,10 @@ def cost_against_degraded(rows: Sequence[Row], path: Path, *, title: str, with_f
             axes.set_yscale("log")
             axes.yaxis.set_major_formatter(PLAIN)
         axes.set_xlabel("cost, USD")
-        axes.set_ylabel("degraded minutes" + (f" (none is drawn at {LEAST})" if wide and min(values) < LEAST else ""))
+        of_all = " of the whole fleet" if rows[0].desired > 1 else ""
+        axes.set_ylabel(
+            f"degraded minutes{of_all}" + (f" (none is drawn at {LEAST})" if wide and min(values) < LEAST else "")
+        )
         axes.margins(x=0.2, y=0.12)
         axes.set_xlim(left=max(0, axes.get_xlim()[0]))
 
