@@ -1,9 +1,11 @@
 """Draws an event log as a swim-lane timeline: boxes by kind and pool, serving, alarm, mode, lever, mails."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,8 @@ MODE = {"spot-armed": SPOT, "on-demand-failover": ON_DEMAND, "on-demand-pinned":
 LANE = 0.72  # height of a lane's bars
 ROWS_OF_BOXES = 24  # so many rows are as high as the others; more of them share that height
 LEAST_ROW = 0.2  # of a row's height
+LEAST_LANE = 0.8  # of a row's height: the name of a pool needs that much, however thin its boxes are
+LEGEND_COLUMNS = 8  # more would be wider than the picture
 DAY_SECONDS = 86400.0
 LABELS_AT_MOST = 12
 CLOSE_SECONDS = 2 * 3600  # a picture of less has room for explanations
@@ -33,6 +37,7 @@ LONG_SECONDS = 3 * DAY_SECONDS  # one of more names what was done: why stands in
 NOTE_ROWS = 6
 LATE = "it tells of the minutes before: callers are served again"
 MINOR_ACTS = ("skipped", "failed", "on-demand-dry")
+NEXT_BOX = "re-arm"  # of several boxes: again for each that is given back, which the lever's strip shows as well
 TICKS = ["", "%Y", "%d %b", "%d %b", "%H:%M", "%H:%M"]  # of a year's first month, a month's first day, midnight, ...
 OFFSETS = ["UTC", "%Y, UTC", "%b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y, UTC", "%d %b %Y %H:%M, UTC"]
 
@@ -70,7 +75,8 @@ def _draw(spans: Spans, title: str, start: float, end: float) -> Figure:
     lanes.draw(axes)
     axes.set_title(printable(title), loc="left", fontsize=12, fontweight="bold")
     handles = _legend(several=spans.desired > 1)
-    figure.legend(handles=handles, loc="outside lower center", ncols=9, frameon=False, fontsize=8)
+    columns = len(handles) if len(handles) <= LEGEND_COLUMNS else -(-len(handles) // 2)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
     return figure
 
 
@@ -94,11 +100,17 @@ class _Lanes:
     def __init__(self, spans: Spans, start: float, end: float) -> None:
         self._log, self._start, self._end = spans, start, end
         self._rows: list[tuple[str, str, list[Life]]] = []
+        lanes: list[tuple[str, str, list[list[Life]]]] = []
         for pool, purchase in spans.lanes():
             lives = [life for life in spans.lives.values() if (life.pool, life.purchase) == (pool, purchase)]
             lives = [life for life in lives if life.launched < end and (life.ended is None or life.ended > start)]
             refuses = [s for s in spans.refusals(pool, purchase) if s.start < end and s.end > start]
-            for number, row in enumerate(_stack(lives) or [[]] * bool(refuses)):
+            lanes.append((pool, purchase, _stack(lives) or [[]] * bool(refuses)))
+        boxes = sum(len(rows) for _, _, rows in lanes)
+        self._thin = max(min(1.0, ROWS_OF_BOXES / max(boxes, 1)), LEAST_ROW)
+        for pool, purchase, rows in lanes:
+            rows += [[]] * (math.ceil(LEAST_LANE / self._thin) - len(rows)) * bool(rows)
+            for number, row in enumerate(rows):
                 self._rows.append((pool if number == 0 else "", purchase, row))
         self._strips = [name for name in ("alarm", "mode", "lever") if name in spans.strips]
         shown = [mark for mark in spans.marks if start <= mark.at <= end]
@@ -109,7 +121,6 @@ class _Lanes:
         mails = [mark for mark in shown if mark.kind == "mail"]
         self._notes = [("watchdog", *self._staggered(acts)), ("mail", *self._staggered(mails))]
         self._silent = bool(spans.decisions) and not mails
-        self._thin = max(min(1.0, ROWS_OF_BOXES / max(len(self._rows), 1)), LEAST_ROW)
         self.rows_high = 1 + len(self._rows) * self._thin + bool(self._refused) + len(self._strips)
         self.rows_high += self._silent + sum(len(rows) for _, rows, _ in self._notes)
 
@@ -244,7 +255,8 @@ class _Lanes:
         """Rows in which no two texts overlap, and how many marks found no room: what moved the lever goes first."""
         rows: list[list[Mark]] = []
         left_out = 0
-        for mark in sorted(marks, key=lambda mark: mark.detail in MINOR_ACTS):
+        again = {after.at for before, after in pairwise(marks) if before.detail == after.detail == NEXT_BOX}
+        for mark in sorted(marks, key=lambda mark: mark.detail in MINOR_ACTS or mark.at in again):
             start, end = self._extent(mark)
             for row in rows:
                 if all(until <= start or since >= end for since, until in map(self._extent, row)):

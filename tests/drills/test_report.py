@@ -144,3 +144,31 @@ def test_what_moved_the_lever_is_drawn_before_what_was_skipped_and_the_rest_is_c
     text = drawn([*log, at(10, "end", name="x", desired=1)], tmp_path)
     assert "failover: dark" in text
     assert re.search(r"watchdog \(\+\d+ more\)", text)
+
+
+def test_a_picture_of_twenty_boxes_keeps_its_legend_inside_and_the_names_of_its_pools_apart(tmp_path: Path) -> None:
+    lives = [
+        at(0, "box.launched", box=f"i-{n}", purchase="spot", pool="us-east-2a", usd_per_hour=0.34) for n in range(140)
+    ]
+    dry = [at(0, "market", pool=pool, purchase="spot", sells=False) for pool in ("us-east-2b", "us-east-2c")]
+    log = [at(0, "start", name="x", desired=20), *lives, *dry, at(60, "end", name="x", desired=20)]
+    text = drawn(log, tmp_path)
+    width = float(re.findall(r'viewBox="0 0 ([0-9.]+) ', text)[0])
+
+    def place(words: str) -> tuple[float, float]:
+        x, y = re.findall(rf'x="([-0-9.]+)" y="([-0-9.]+)"[^>]*>{words}<', text)[0]
+        return float(x), float(y)
+
+    assert place("spot, serving")[0] > 0
+    assert place("notice: two minutes are left")[0] < width - 100, "8 points high, it is 110 wide"
+    assert place("us-east-2c spot")[1] - place("us-east-2b spot")[1] > 9, "the names are 9 points high"
+
+
+def test_a_return_box_by_box_hides_nothing_that_was_decided_after_it(tmp_path: Path) -> None:
+    step = {"signal": {"wake": "scan"}, "outcome": "done", "reason": "x" * 60}
+    returned = [at(n, "decision", **step, action="re-arm") for n in range(19)]
+    after = [at(20 + n, "decision", **step, action=act) for n, act in enumerate(("re-armed", "failover", "gave-up"))]
+    text = drawn([at(0, "start", name="x", desired=20), *returned, *after, at(120, "end", name="x")], tmp_path)
+    for act in ("re-arm:", "re-armed:", "failover:", "gave-up:"):
+        assert f">{act} xxx" in text, act
+    assert "+16 more" in text
