@@ -1,6 +1,9 @@
 """Preflight checks of the account: who we are, what it may run, what must exist in it before the fleet does."""
 
+from dataclasses import fields
+
 from fleet.account.aws_errors import MissingError
+from fleet.config.settings import Capacity
 from fleet.core import names
 from fleet.ops.checks import Finding, Ground, failed, passed, warned
 
@@ -10,6 +13,8 @@ BOOTSTRAP_NEEDED = 6  # what the CDK's default synthesizer asks for; a test comp
 # aws-behaviours: new-account-concurrency
 # Reserving one execution must leave this many unreserved (Lambda's own rule); new accounts may have 10 in all.
 UNRESERVED_FLOOR = 100
+
+MOST_BOXES = next(field.metadata["le"] for field in fields(Capacity) if field.name == "max")
 
 # With an account's first cluster AWS makes the role and fails on it, as it is not known everywhere yet.
 LINKED_ROLES_GATEWAY = {"AWSServiceRoleForECS": "ecs.amazonaws.com"}
@@ -56,7 +61,7 @@ def _quota(ground: Ground, code: str, kind: str) -> Finding:
     )
     base = capacity.on_demand_base if kind == "spot" else 0
     least, most = capacity.min - base, capacity.max - base
-    if kind == "spot" and least == 0:
+    if kind == "spot" and capacity.most == base:
         return passed("no box above the on-demand base: spot is never asked")
     over = most + max(1, capacity.max // 10) if capacity.most > 1 else most
     remedy = (
@@ -66,7 +71,7 @@ def _quota(ground: Ground, code: str, kind: str) -> Finding:
     arithmetic = f"{kind} G/VT quota {value} vCPUs"
     if value < least * smallest:
         return failed(f"{arithmetic}: not even {least} x {smallest} for the boxes that should serve", remedy)
-    if value < (least + 1) * smallest:
+    if least and value < (least + 1) * smallest:
         return failed(f"{arithmetic}: no room for a successor beside its predecessor ({most} x {smallest})", remedy)
     if value < (capacity.most - base + 1) * smallest:
         grown = f"{capacity.most - base} x {smallest} that `grow_to` allows, and a successor"
@@ -90,7 +95,9 @@ def room(ground: Ground) -> Finding:
     said = f"{boxes} to {capacity.max} boxes: {beside} of {boxes} successors may launch ahead"
     if beside >= boxes:
         return passed(said)
-    return warned(f"{said}, the others once their predecessors are gone", f"set capacity.max to {2 * boxes}")
+    more = min(2 * boxes, MOST_BOXES)
+    remedy = f"set capacity.max to {more}" if more > capacity.max else "set a smaller capacity.grow_to"
+    return warned(f"{said}, the others once their predecessors are gone", remedy)
 
 
 def lambda_concurrency(ground: Ground) -> Finding:

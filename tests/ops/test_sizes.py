@@ -64,6 +64,32 @@ def test_room_says_how_many_successors_may_launch_ahead(
     assert f"{capacity[1] - capacity[0]} of {capacity[0]} successors may launch ahead" in found.found
 
 
+@pytest.mark.parametrize(
+    ("vcpus", "level", "said"),
+    [(0, Level.FAIL, "no room for 4 x 4 that `grow_to` allows"), (28, Level.PASS, "7 x 4 for launch-first")],
+)
+def test_spot_is_asked_for_what_grows_above_a_base_that_is_all_of_min(
+    settings: Settings, answers: Any, vcpus: int, level: Level, said: str
+) -> None:
+    found = quota(settings, answers, "spot", vcpus, Capacity(min=4, max=10, grow_to=8, on_demand_base=4))
+    assert found[0] is level, found
+    assert said in found[1]
+
+
+@pytest.mark.parametrize(
+    ("capacity", "remedy"),
+    [
+        (Capacity(min=20, max=21), "set capacity.max to 40"),
+        (Capacity(min=10, max=31, grow_to=30), "set capacity.max to 40"),
+        (Capacity(min=10, max=40, grow_to=30), "set a smaller capacity.grow_to"),
+    ],
+)
+def test_room_is_mended_by_what_the_settings_take(
+    settings: Settings, answers: Any, capacity: Capacity, remedy: str
+) -> None:
+    assert account.room(Ground(replace(settings, capacity=capacity), answers())).remedy == remedy
+
+
 def seen(settings: Settings, size: int, *, on_demand: int, lost: int) -> tuple[View, Settings]:
     """A fleet in which so many boxes were bought, and so many do not serve."""
     sized = replace(settings, capacity=Capacity(min=size, max=2 * size))
