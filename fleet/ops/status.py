@@ -8,12 +8,13 @@ from typing import Any
 from fleet.config.pools import POOLS
 from fleet.config.settings import Settings
 from fleet.ops.fleet_view import Decided, View
-from lambdas.watchdog import shares, suspension
+from lambdas.watchdog import failures, shares, suspension
 from lambdas.watchdog.cloud import Box
 from lambdas.watchdog.state import Mode
 
 SHOWN_DECISIONS = 5
 HOURS_PER_DAY = 24
+ON_DEMAND_DRY = f"on-demand {failures.CAPACITY.name}"  # among the refusals that the state holds
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def judge(view: View, settings: Settings, now: datetime) -> Status:
         desired=desired,
         alarm=world.alarm.state if world.alarm else "absent",
         alarm_seconds=int((now - world.alarm.since).total_seconds()) if world.alarm else None,
-        on_demand_asked=_asked(view, settings),
+        on_demand_asked=_asked(view, settings, desired),
         failovers_counted=state.fleets_bought(settings, now) if state else 0,
         valve_window_hours=settings.watchdog.valve_window_seconds // 3600,
         decisions=tuple(_line(decided) for decided in view.decisions[-SHOWN_DECISIONS:]),
@@ -141,11 +142,11 @@ def _price(box: Box, purchase: str, view: View, settings: Settings) -> float | N
     return pool.spot_usd if purchase == "spot" else pool.on_demand_usd
 
 
-def _asked(view: View, settings: Settings) -> int | None:
-    """Boxes that should be on-demand now."""
+def _asked(view: View, settings: Settings, desired: int) -> int | None:
+    """Boxes that should be on-demand now, of a grown group as well."""
     if view.state is None:
         return None
-    return shares.base(settings) + shares.bought(view.state.expected_lever, settings)
+    return shares.base(settings) + shares.bought(view.state.expected_lever, settings, desired)
 
 
 def _all_on_demand(desired: int, settings: Settings) -> float:
@@ -209,7 +210,10 @@ def _with_problems(status: Status, view: View, settings: Settings) -> Status:
     if status.alarm in ("ALARM", "absent"):  # a new alarm has insufficient data until its first minutes are over
         found.append(f"alarm is {status.alarm}: docs/runbook/no-healthy-target.md")
     if view.state and view.state.dry_at:
-        found.append(f"on-demand has been dry since {view.state.dry_at:%H:%M:%S}: docs/runbook/mail-on-demand-dry.md")
+        dry = view.state.refused in ((), (ON_DEMAND_DRY,))
+        said = "on-demand has been dry" if dry else f"{', '.join(view.state.refused)} has been refused"
+        page = "mail-on-demand-dry" if dry else "mail-launch-refused"
+        found.append(f"{said} since {view.state.dry_at:%H:%M:%S}: docs/runbook/{page}.md")
     if view.state and view.state.owed:
         found.append(f"{len(view.state.owed)} mail not sent yet: docs/runbook/function-failed.md")
     if view.world.group and (said := suspension.words(view.world.group)):

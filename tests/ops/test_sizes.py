@@ -120,3 +120,30 @@ def test_status_fits_one_screen_and_says_what_is_asked_of_which_kind(
     if size == 20:
         assert "8 boxes" in text
     assert found.usd_per_day == round(24 * (on_demand * 0.8048 + (size - on_demand) * 0.34), 2)
+
+
+def test_status_reckons_what_a_grown_group_has_on_demand_of_all_its_boxes(settings: Settings) -> None:
+    view, sized = seen(settings, 4, on_demand=1, lost=0)
+    assert view.world.group is not None
+    world = replace(view.world, group=replace(view.world.group, desired=8))
+    assert judge(replace(view, world=world), sized, NOW).on_demand_asked == 2  # 25 % of eight
+
+
+def test_status_of_a_fleet_whose_base_is_all_of_it_asks_for_all_on_demand(settings: Settings) -> None:
+    view, _ = seen(settings, 4, on_demand=0, lost=0)
+    based = replace(settings, capacity=Capacity(min=4, max=8, on_demand_base=4))
+    assert judge(replace(view, state=State(Mode.ARMED)), based, NOW).on_demand_asked == 4
+
+
+@pytest.mark.parametrize(
+    ("refused", "said"),
+    [
+        (("on-demand capacity",), "on-demand has been dry since 12:00:00: docs/runbook/mail-on-demand-dry.md"),
+        (("spot quota",), "spot quota has been refused since 12:00:00: docs/runbook/mail-launch-refused.md"),
+    ],
+)
+def test_status_names_what_was_refused(settings: Settings, refused: tuple[str, ...], said: str) -> None:
+    view, sized = seen(settings, 4, on_demand=1, lost=0)
+    assert view.state is not None
+    found = judge(replace(view, state=replace(view.state, dry_at=NOW, refused=refused)), sized, NOW)
+    assert said in found.problems
