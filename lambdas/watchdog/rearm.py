@@ -96,13 +96,11 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     launching = len(spot) > len(serving)
     if serving and not old and left:
         new = replace(failover.gives_back(known, settings, now), refresh_id=None, trial=False, blocked="")
-        return transition(
-            new, Kind.REARM, now, f"{left} more on-demand, spot box {serving[0]} serves after {elapsed} s"
-        )
+        return transition(new, Kind.REARM, now, f"{left} more on-demand, {_who(serving, settings)} after {elapsed} s")
     if serving and not old:
         new = replace(known, mode=Mode.ARMED, since=now, rearm_from=None, cooldown_from=None, dry_at=None, refused=())
         new = replace(new, trial=False, blocked="")
-        return transition(new, Kind.REARMED, now, f"spot box {serving[0]} serves, {elapsed} s after the lever moved")
+        return transition(new, Kind.REARMED, now, f"{_who(serving, settings)}, {elapsed} s after the lever moved")
     failed = [f"instance refresh {r.status}" for r in world.refreshes if r.id == known.refresh_id and r.failed]
     if why := next(iter(failed), expired(world, known, settings, now)):
         return fell_back(world, known, settings, now, why)
@@ -116,6 +114,11 @@ def advance(world: World, state: State, settings: Settings, now: datetime) -> De
     phase = "old box leaving" if serving else "successor launching" if launching else "flipped"
     line = f"re-arm: {phase}, {elapsed} s of {limits.rearm_timeout_seconds} s"
     return Decision(Action.NOTHING, line, state=known if known != state else None)
+
+
+def _who(serving: list[str], settings: Settings) -> str:
+    """In a fleet of several most of them served before this phase: their number says what came of it."""
+    return f"spot box {serving[0]} serves" if shares.floor(settings) == 1 else f"spot boxes serving: {len(serving)}"
 
 
 def expired(world: World, state: State, settings: Settings, now: datetime) -> str:

@@ -238,7 +238,7 @@ def test_return_gives_one_box_back_after_the_other_and_mails_at_the_end() -> Non
     launched = group_event("launch-successful", at=later, box="i-0b1")
     record = wake(cloud, launched, now=later)
     assert (record["action"], cloud.lever, cloud.parsed.rearm_from) == ("re-arm", "0", later)
-    assert record["reason"] == "1 more on-demand, spot box i-0a00 serves after 400 s"
+    assert record["reason"] == "1 more on-demand, spot boxes serving: 3 after 400 s"
     step(cloud, "i-0b2", "i-0d01")
     record = wake(cloud, launched, now=later + timedelta(seconds=400))
     assert (record["action"], cloud.parsed.mode, cloud.parsed.part) == ("re-armed", Mode.ARMED, 0)
