@@ -20,8 +20,10 @@ def ask(client: OpenAI, question: str, model: str, tries: int = 5) -> str:
             if error.status_code != 503:
                 raise
             time.sleep(float(error.response.headers.get("retry-after", "5")))
-        except APIError as error:  # a clean break in mid-answer: append, and ask for the rest
-            if error.code != "SPOT_PREEMPTION":
+        except APIError as error:
+            if error.code == "nobody_answers":  # the same, told to who had waited for his first token
+                time.sleep(error.body["retry_after_seconds"])
+            elif error.code != "SPOT_PREEMPTION":  # a clean break in mid-answer: append, and ask for the rest
                 raise
     raise TimeoutError("no box stayed long enough")
 

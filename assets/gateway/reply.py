@@ -104,7 +104,8 @@ class Reply:
         if self._response is None:
             return self._json(status, body, headers)
         retry = {"retry_after_seconds": int(headers["Retry-After"])} if "Retry-After" in headers else {}
-        await self._write(sse.event({**body, **retry, "recoverable": True, "served_prefix_tokens": 0}, "error"))
+        error = {**body["error"], **retry}  # all that SDKs hand on of an event
+        await self._write(sse.event({"error": error, "recoverable": True, "served_prefix_tokens": 0}, "error"))
         return await self._closed()
 
     def _json(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> web.StreamResponse:

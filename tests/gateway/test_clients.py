@@ -5,6 +5,7 @@ import importlib.util
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import openai
@@ -12,7 +13,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from fleet.config.gateway_settings import CallerTier
-from tests.gateway.running import MANY, on_loop, serving
+from tests.gateway.running import FAST, MANY, on_loop, serving
 from tests.gateway.targets import WORDS, Target, answers, breaks, fails
 
 pytestmark = pytest.mark.slow  # loads OpenAI's SDKs
@@ -99,11 +100,19 @@ def caller_of_the_docs() -> Any:
     return module
 
 
+@pytest.mark.parametrize("connected", [9.0, FAST.connected_seconds], ids=["status", "event"])
 @on_loop
-async def test_caller_of_the_docs_appends_and_goes_on_after_a_clean_break_and_waits_on_a_503() -> None:
-    rest = answers(*WORDS[2:])
-    async with Target(CUT, fails(503), rest) as gpu, serving(gpu.url) as caller:
+async def test_caller_of_the_docs_appends_after_a_clean_break_and_waits_where_nobody_answers(connected: float) -> None:
+    budgets = replace(FAST, first_token_seconds=0.5, connected_seconds=connected)
+    async with Target(CUT, fails(503, Retry_After="7")) as gpu, serving(gpu.url, budgets=budgets) as caller:
         sdk = OpenAI(base_url=f"{caller.url}/v1", api_key="anonymous", max_retries=0)
-        text = await asyncio.to_thread(caller_of_the_docs().ask, sdk, "hello", "house")
-        assert text == TEXT
+        module, waited = caller_of_the_docs(), list[float]()
+
+        def sleep(seconds: float) -> None:
+            waited.append(seconds)
+            gpu.script = [answers(*WORDS[2:])]
+
+        module.time = SimpleNamespace(sleep=sleep)
+        text = await asyncio.to_thread(module.ask, sdk, "hello", "house")
+        assert (text, waited) == (TEXT, [7])
         assert gpu.asked[-1].body["messages"][-1] == {"role": "assistant", "content": "Spot boxes"}

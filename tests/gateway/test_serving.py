@@ -194,7 +194,7 @@ async def test_nobody_is_an_honest_503_within_the_budget_and_costs_the_caller_no
             answer = await caller.chat(stream=stream, headers={"Idempotency-Key": "again"})
             if stream:  # its 200 went out after a second: the same is said as an event
                 assert answer.error["error"]["code"] == "nobody_answers"
-                assert answer.error["retry_after_seconds"] > 0
+                assert answer.error["error"]["retry_after_seconds"] > 0
             else:
                 assert (answer.status, answer.body["error"]["code"]) == (503, "nobody_answers")
                 assert int(answer.headers["Retry-After"]) > 0
