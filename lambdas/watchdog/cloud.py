@@ -15,6 +15,7 @@ failures.
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Protocol
 
 
@@ -52,6 +53,11 @@ class Alarm:
 
     state: str  # OK, ALARM, INSUFFICIENT_DATA
     since: datetime
+
+    @cached_property
+    def summary(self) -> dict[str, str]:
+        """For the decision record."""
+        return {"state": self.state, "since": self.since.isoformat()}
 
 
 @dataclass(frozen=True)

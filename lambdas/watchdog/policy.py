@@ -105,7 +105,7 @@ def _ending_held(
 ) -> Decision:
     """The decision, and what the launch hook holds for nothing: a box that has ended, or soon will; a hung one."""
     # aws-behaviours: held-counts, held-dead-keeps-place
-    if decision.leaves_state:
+    if decision.leaves_state or not world.held:
         return decision
     after = decision.state or state
     finishes = decision.action is Action.FINISH  # the signal's own box is then looked at after it

@@ -27,17 +27,17 @@ def begin(world: World, state: State, settings: Settings, now: datetime) -> Deci
     decision = reading(world, state, settings, busy, now)
     if decision.kind is Kind.REARM and not state.blocked:
         return decision
-    new = replace(decision.state or state, unfinished=None, rearm_from=None, since=state.since, part=state.part)
-    serves = failover.on_demand_serves(world, settings)
     tried = seconds(now - (state.since or now))
     due = state.reminders and tried >= settings.watchdog.trial_return_seconds  # no trial in the first day
-    if due and serves and not busy:
+    tries = due and not busy and failover.on_demand_serves(world, settings)
+    if not tries and decision.kind is not Kind.REARM:
+        return decision
+    new = replace(decision.state or state, unfinished=None, rearm_from=None, since=state.since, part=state.part)
+    if tries:
         new = replace(failover.gives_back(new, settings, now), trial=True, streak=0)
         return transition(new, Kind.REARM, now, f"a trial: nothing else was tried for {tried} s; {decision.reason}")
-    if decision.kind is Kind.REARM:
-        why = f"{decision.reason}; spot was refused ({state.blocked}): only a trial asks again"
-        return Decision(Action.REFUSED, why, state=new)
-    return decision
+    why = f"{decision.reason}; spot was refused ({state.blocked}): only a trial asks again"
+    return Decision(Action.REFUSED, why, state=new)
 
 
 def _streak(world: World, state: State, settings: Settings, busy: str, now: datetime) -> Decision:

@@ -154,17 +154,21 @@ class State:
         abandoned = tuple((other, at) for other, at in self.abandoned if other != box)
         return replace(self, evidence=seen, abandoned=abandoned)
 
+    @functools.cached_property
+    def _begun(self) -> tuple[datetime, ...]:
+        """When began what a later group has to forget."""
+        seen, unfinished = self.evidence, self.unfinished.at if self.unfinished else None
+        begun = [self.rearm_from, self.launched_at, self.dry_at, self.repair_waits_since, self.suspended_at, unfinished]
+        begun += [seen.drought_at, seen.dark_at, seen.warned_at, self.since if self.turns else None]
+        return tuple(filter(None, [*begun, *[at for _, at in self.abandoned]]))
+
     def of_group(self, created_at: datetime) -> Self:
         """This state less what an earlier group began: the parameter outlives a fleet. Mode and history stay."""
 
         def ours(at: datetime | None) -> datetime | None:
             return at if at and at >= created_at else None
 
-        seen, unfinished = self.evidence, self.unfinished.at if self.unfinished else None
-        begun = [self.rearm_from, self.launched_at, self.dry_at, self.repair_waits_since, self.suspended_at, unfinished]
-        begun += [seen.drought_at, seen.dark_at, seen.warned_at, *[at for _, at in self.abandoned]]
-        begun += [self.since if self.turns else None]
-        if min(filter(None, begun), default=created_at) >= created_at and (self.dry_at or not self.refused):
+        if all(map(ours, self._begun)) and (self.dry_at or not self.refused):
             return self  # as nearly always, at every wake
         rearm_from = ours(self.rearm_from)
         return replace(
@@ -265,12 +269,13 @@ class State:
 
     def _text(self) -> str:
         """All of it, defaults left out."""
+        parts = dict(self.parts)
         raw: dict[str, Any] = {
             "version": VERSION,
             "mode": self.mode,
             "since": _text(self.since),
             "part": self.part,
-            "failovers": [_failover(at, dict(self.parts)) for at in self.failovers],
+            "failovers": [_failover(at, parts) for at in self.failovers],
             "cooldown_from": _text(self.cooldown_from),
             "streak": self.streak,
             "scored_at": _text(self.scored_at),

@@ -62,14 +62,18 @@ class World:
         return tuple([box for box in members if box.lifecycle in ALIVE and not self._ended(box)])
 
     @property
+    def held(self) -> list[Box]:
+        """Boxes that the launch hook holds."""
+        return [box for box in self.group.boxes if box.lifecycle == HELD] if self.group else []
+
+    @property
     def died_held(self) -> tuple[str, ...]:
         """Boxes that ended while their launch hook held them: each keeps its place until the hook is given back."""
-        members = self.group.boxes if self.group else ()
-        return tuple(box.id for box in members if box.lifecycle == HELD and self._ended(box))
+        return tuple(box.id for box in self.held if self._ended(box))
 
     def holds(self, box_id: str) -> bool:
         """Whether the launch hook holds that box."""
-        return self.group is not None and any(box.id == box_id and box.lifecycle == HELD for box in self.group.boxes)
+        return box_id in [box.id for box in self.held]
 
     @property
     def alive_by_purchase(self) -> tuple[list[Box], list[Box]]:
@@ -157,7 +161,7 @@ class World:
         """For the decision record: only what was read."""
         raw = {
             "lever": self.lever,
-            "alarm": self.alarm and {"state": self.alarm.state, "since": self.alarm.since.isoformat()},
+            "alarm": self.alarm and self.alarm.summary,
             "percentage": self.percentage,
             "boxes": {box.id: self._describe(box) for box in self.group.boxes} if self.group else None,
             "healthy": list(self.healthy) if self.health else None,

@@ -14,6 +14,7 @@ EQUIVALENT: dict[str, str] = {
     "policy._launch_failed: signal.at or now  ->  signal.at": TYPE_CHECKER + "an event has its time",
     "policy._refused: signal.began and (state.since is None or signal.began > state.since)  ->  "
     "state.since is None or signal.began > state.since": TYPE_CHECKER + "a launch that failed was begun",
+    "rearm.begin: decision.state or state  ->  decision.state": TYPE_CHECKER + "a market that was read has its state",
     "rearm._before_scores: 3600  ->  3599": "no window that settings allow (1 to 168 h) has another number of hours",
     "turns._tried: state.turns and state.since and world.alive  ->  state.turns and world.alive": (
         TYPE_CHECKER + "a turn has its time"
@@ -54,6 +55,9 @@ EQUIVALENT: dict[str, str] = {
     "replace(state, evidence=seen)": SAME + "made anew",
     "policy.due_failover: if not (world.lit or world.churns(settings)):  ->  if False:": (
         SAME + "the first guard says so as well; this is asked at every scan"
+    ),
+    "policy._ending_held: decision.leaves_state or not world.held  ->  decision.leaves_state": (
+        SAME + "what is ended is held; this is asked at every scan"
     ),
     "world.World.churns: bool(limits.served_percent) and self.dark_seconds >= limits.dark_seconds_allowed  ->  "
     "self.dark_seconds >= limits.dark_seconds_allowed": "where it is off the metric is not read",
