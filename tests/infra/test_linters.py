@@ -114,7 +114,7 @@ def test_wildcard_without_a_reason_is_refused_at_synth() -> None:
 def test_empty_callers_are_warned_of_at_synth() -> None:
     settings = validation.load(CDK_JSON)
     closed = replace(settings, network=replace(settings.network, callers=()))
-    stack = BaseStack(cdk.App(), "group", closed)
+    stack = BaseStack(cdk.App(builtin_cloud_formation_validation=False), "group", closed)
     FleetNetwork(stack, closed)
     said = assertions.Annotations.from_stack(stack).find_warning(
         "*", assertions.Match.string_like_regexp("network.callers is empty: nobody may call the model")
