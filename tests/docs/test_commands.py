@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from click.testing import CliRunner
 from fleet.cli.drill_arguments import scene_of
 from fleet.cli.fleetctl import main
 from fleet.core import names
+from fleet.core.untrusted import one_line
 from fleet.localaws.deployed import Deployed
 from fleet.ops.commands import EFFECT
 from tests.docs.commands import FENCE, ROOT, Shown, shown, told
@@ -192,9 +194,30 @@ def test_the_teardown_page_empties_the_store_and_deletes_it(live: Deployed) -> N
     assert bucket not in [found["Name"] for found in s3.list_buckets()["Buckets"]]
 
 
-@pytest.mark.parametrize("command", of("fleetctl"), ids=str)
+def typed(command: Shown) -> tuple[str, ...]:
+    """Its arguments, with what a page leaves out; one reason stands for all, and one look for a watch."""
+    words = [word for word in command.words[1:] if word != "--watch"]
+    if words and words[0] in EFFECT:
+        if "--why" in words:
+            del words[words.index("--why") : words.index("--why") + 2]
+        words = [word for word in words if word != "--yes"] + ["--why", "as the page says", "--yes"]
+    return tuple(words)
+
+
+# The first that shows it, of those that come to the same.
+RUN = list({typed(command): command for command in reversed(of("fleetctl"))}.values())
+
+
+def test_every_reason_that_is_shown_is_in_words() -> None:
+    reasons = [reason for command in of("fleetctl") for before, reason in pairwise(command.words) if before == "--why"]
+    assert len(reasons) > 20
+    assert [reason for reason in reasons if not one_line(reason) or reason.startswith("-")] == []
+    assert [command for command in of("fleetctl") if command.words[-1] == "--why"] == []
+
+
+@pytest.mark.parametrize("command", RUN, ids=str)
 def test_every_fleetctl_command_that_is_shown_runs(command: Shown, live: Deployed, tmp_path: Path) -> None:
-    arguments = list(command.words[1:])
+    arguments = list(typed(command))
     verb = next((word for word in arguments if not word.startswith("-")), "--help")
     if verb in RUN_ELSEWHERE and len(arguments) == 1:
         arguments.append("--help")  # named in passing, without what it needs
@@ -213,11 +236,6 @@ def test_every_fleetctl_command_that_is_shown_runs(command: Shown, live: Deploye
                 Path(word).write_text("{}")
         found.make_context(verb, files)
         return
-    if "--watch" in arguments:
-        arguments.remove("--watch")
-    if verb in EFFECT:
-        arguments += [] if "--why" in arguments else ["--why", "as the page says"]
-        arguments += [] if "--yes" in arguments else ["--yes"]
     if verb == "history":
         arguments += ["--out", str(tmp_path)]
     done = CliRunner().invoke(main, arguments, env=live.aws.environment())
