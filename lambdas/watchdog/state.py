@@ -373,10 +373,12 @@ def _evidence(raw: dict[str, Any]) -> Evidence:
     return Evidence(**known, **raw)
 
 
+@functools.lru_cache(maxsize=64)  # most times of a state stay as they were
 def _text(at: datetime | None) -> str | None:
     return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else None
 
 
+@functools.lru_cache(maxsize=64)
 def _time(text: str) -> datetime:
     at = datetime.fromisoformat(text)
     if at.tzinfo is None:

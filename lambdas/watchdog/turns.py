@@ -109,8 +109,10 @@ def _settled(state: State, now: datetime) -> bool:
 
 def lacks_spot(world: World, state: State, settings: Settings) -> bool:
     """Whether on-demand has sold the part that was asked of it, so that what may be missing is spot's."""
+    if not state.exposed or state.turns:
+        return False
     on_demand = len(world.alive_by_purchase[1]) - shares.base(settings)
-    return state.exposed and not state.turns and on_demand >= shares.bought(state.part, settings)
+    return on_demand >= shares.bought(state.part, settings)
 
 
 def _short(world: World, state: State, settings: Settings) -> bool:

@@ -8,7 +8,6 @@ Deterministic: the same market, settings, behaviour and seed give the same log, 
 """
 
 import functools
-import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -25,6 +24,7 @@ from fleet.sim.cloud.simulation import Emit, Fault, SimulatedBox, Simulation, dr
 from fleet.sim.cloud.virtual_clock import utc
 from fleet.sim.markets.market import Market, Purchase, zone_id
 from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
+from lambdas.watchdog.state import StateError, loads
 
 RECORDED_FOR_SECONDS = 300  # a recorded score holds so long before and after its reading
 
@@ -321,11 +321,7 @@ def _described(launched_at: float, purchase: Purchase, boot: str | None, ended: 
 
 
 def _mode(state: str | None) -> str | None:
-    if state is None:
-        return None
     try:
-        raw = json.loads(state)
-    except ValueError:
+        return loads(state).mode
+    except StateError:
         return None
-    mode = raw.get("mode") if isinstance(raw, dict) else None
-    return mode if isinstance(mode, str) else None
