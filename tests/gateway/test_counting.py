@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from fleet.config.gateway_settings import CallerTier
 from gateway import __main__ as starting
-from gateway import callers, items, ledger, store
+from gateway import callers, items, ledger, service, store
 from gateway.callers import Key
 from gateway.ledger import OPEN, Line, State
 from gateway.memory import MemoryStore
@@ -273,6 +273,19 @@ async def test_while_the_table_is_silent_known_keys_go_on_up_to_a_bound_and_nobo
         assert (await caller.chat(headers=unseen)).status == 503
         await caller.settled()
         assert b"llm_gateway_store_failures_total 6" in caller.gateway.metrics.text()
+
+
+@on_loop
+async def test_known_keys_go_on_no_further_than_the_bound_until_the_table_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "UNCOUNTED_MOST", 2)
+    found = Silent()
+    async with Target() as gpu, serving(gpu.url, store=found) as caller:
+        key = await with_key(found)
+        for silent, statuses in ((False, [200]), (True, [200, 200, 503]), (False, [200]), (True, [200, 200, 503])):
+            found.silent = silent
+            assert [(await caller.chat(headers=key)).status for _ in statuses] == statuses
 
 
 @on_loop

@@ -13,7 +13,7 @@ from fleet.core import names
 from fleet.core.ports import free_port
 from gateway.metrics import PLAIN, TIMED, Metrics, prometheus
 from tests.gateway.running import HELLO, on_loop
-from tests.gateway.targets import Target, answers
+from tests.gateway.targets import Target, answers, silent
 from tests.source import imported, too_new_for_the_box
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -41,19 +41,23 @@ def test_metric_has_one_name_and_one_home() -> None:
 
 
 @on_loop
-async def test_told_to_go_it_answers_what_is_here_and_what_arrives_then_leaves() -> None:
-    async with Target(answers(every=0.2)) as gpu:
+async def test_process_lets_go_of_whom_left_and_told_to_go_answers_what_is_here_and_what_arrives() -> None:
+    async with Target(answers(every=0.2), silent(60), answers(every=0.2)) as gpu:
         port, metrics = (free_port() for _ in range(2))
         config = {"fleet": "llm", "gpu_url": gpu.url, "models": {"m": "m"}, "port": port, "metrics_port": metrics}
         config["gateway"] = {"trusted_hops": 0, "tiers": {"anonymous": {"requests_per_day": 9, "parallel": 9}}}
         environment = {**os.environ, names.ENV_GATEWAY: json.dumps(config), "PYTHONPATH": f"{ASSETS}:{ASSETS.parent}"}
         process = await asyncio.create_subprocess_exec(sys.executable, "-m", "gateway", env=environment, cwd=ASSETS)
-        body = json.dumps({"model": "m", "messages": HELLO, "stream": True}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+        async def asking(*, stream: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            body = json.dumps({"model": "m", "messages": HELLO, "stream": stream}).encode()
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            writer.write(head + body)
+            return reader, writer
 
         async def ask() -> bytes:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(head + body)
+            reader, writer = await asking(stream=True)
             told = await reader.readuntil(b"data: [DONE]\n\n")
             writer.close()
             return told
@@ -67,6 +71,12 @@ async def test_told_to_go_it_answers_what_is_here_and_what_arrives_then_leaves()
                     break
                 except OSError:
                     await asyncio.sleep(0.1)
+            _, leaves = await asking(stream=False)
+            while len(gpu.asked) < 2:
+                await asyncio.sleep(0.01)
+            leaves.close()
+            while not gpu.asked[1].left_at:
+                await asyncio.sleep(0.01)
             process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.2)
             arrives = await ask()

@@ -92,6 +92,26 @@ def test_a_request_that_would_be_late_is_told_at_second_zero_with_the_wait() -> 
     assert line.arrive(entry("in time", deadline=45), 0) is None
 
 
+def test_a_full_line_takes_nobody_however_patient_and_says_when_to_come_back() -> None:
+    line = a_line(depth_most=3)
+    for number in range(4):
+        assert line.arrive(entry(f"{number}"), 0) is None
+        line.take(0)  # the first one is served
+    busy = line.arrive(entry("one too many", deadline=1e6), 0)
+    assert busy is not None
+    assert (busy.why, busy.retry_after_seconds) == (Why.FULL, 10)
+
+
+def test_who_would_be_in_time_on_average_alone_is_told_to_go_elsewhere() -> None:
+    line = a_line(lengths=(50, 150))
+    line.arrive(entry("first"), 0)
+    line.take(0)
+    waits = line.wait(entry("second"), 0)
+    assert waits.p95 > 1.3 * waits.mean
+    assert line.arrive(entry("on average", deadline=1.2 * waits.mean), 0) is not None
+    assert line.arrive(entry("in 19 of 20 cases", deadline=1.1 * waits.p95), 0) is None
+
+
 def test_an_answer_that_is_not_streamed_must_be_whole_by_its_deadline() -> None:
     line = a_line()
     line.arrive(entry("first"), 0)

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +16,13 @@ from fleet.core import names
 from fleet.core.ports import free_port
 from lane import notify
 from lane.config import ENVIRONMENT, LLAMA_CPP, load
-from tests.gateway.targets import Target, answers
+from tests.gateway.targets import Target, Turn, answers, silent
 from tests.lane.running import HELLO, MODEL, on_loop
 from tests.source import imported, too_new_for_the_box
 
 ASSETS = Path(__file__).parents[2] / "assets"
 DECISIONS = ("asked", "estimates", "line", "order", "seam")
+NEVER = 7  # tokens: who asks for so many is not answered
 WORLD = {"aiohttp", "asyncio", "os", "random", "socket", "subprocess", "threading", "time"}
 
 
@@ -68,6 +70,10 @@ async def test_a_crowd_that_takes_every_descriptor_does_not_silence_what_tells_s
         assert heard == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"], "else systemd starts it anew"
 
 
+async def _act(turn: Turn) -> None:
+    await (silent(60) if turn.asked.body.get("max_tokens") == NEVER else answers(every=0.2))(turn)
+
+
 @on_loop
 async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_once_its_callers_are_answered(
     tmp_path: Path,
@@ -76,7 +82,7 @@ async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_onc
     told.bind(str(tmp_path / "notify"))
     told.setblocking(False)
     loop = asyncio.get_running_loop()
-    async with Target(answers(every=0.2)) as engine:
+    async with Target(_act) as engine:
         port = free_port()
         config = {"engine_url": engine.url, "engine": LLAMA_CPP, "model": MODEL, "context_length": 2048}
         environment = {
@@ -90,10 +96,21 @@ async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_onc
         said = []
         while said.count(b"WATCHDOG=1") < 3 or b"READY=1" not in said:
             said.append(await loop.sock_recv(told, 100))
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        body = json.dumps({"model": MODEL, "messages": HELLO, "stream": True}).encode()
-        head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        writer.write(head.encode() + body)
+
+        async def ask(**more: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            body = json.dumps({"model": MODEL, "messages": HELLO, **more}).encode()
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(head.encode() + body)
+            return reader, writer
+
+        _, leaves = await ask(max_tokens=NEVER)
+        while not any(asked.body.get("max_tokens") == NEVER for asked in engine.asked):
+            await asyncio.sleep(0.01)
+        leaves.close()
+        while not any(asked.left_at for asked in engine.asked):  # not streamed: nothing is written that could fail
+            await asyncio.sleep(0.01)
+        reader, writer = await ask(stream=True)
         await reader.readuntil(b"data: ")
         process.send_signal(signal.SIGTERM)
         while b"STOPPING=1" not in said:
