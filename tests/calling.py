@@ -1,5 +1,6 @@
-"""An answer of gateway or lane as its caller reads it."""
+"""An answer of gateway or lane as its caller reads it, and a caller whom neither understands."""
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,3 +30,12 @@ async def read_events(response: aiohttp.ClientResponse) -> list[sse.Event]:
         return []
     parser = sse.Parser()
     return [event async for part in response.content.iter_any() for event in parser.feed(part)]
+
+
+async def misread(port: int) -> None:
+    """A prompt that is longer than its header says: its end is read as another request, which is none."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n{", b"my secret prompt\r\n\r\n"):
+        writer.write(part)
+        await reader.readuntil(b"\r\n\r\n")
+    writer.close()

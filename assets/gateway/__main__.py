@@ -17,6 +17,7 @@ from gateway.memory import MemoryStore
 from gateway.service import Gateway
 from gateway.store import DynamoStore, Store, StoreError
 from gateway.voice import Voice
+from relay import log
 
 START_SECONDS, AGAIN_SECONDS = 60.0, 0.5  # for the store's first word
 
@@ -54,4 +55,5 @@ def _object(place: str) -> str:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    log.quote_nothing()
     uvloop.run(main())

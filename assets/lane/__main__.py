@@ -12,6 +12,7 @@ from lane import notify
 from lane.admin import Admin
 from lane.config import ENVIRONMENT, load
 from lane.service import Lane
+from relay import log
 
 IDLE_LOOK_SECONDS = 0.1
 SHUTDOWN_SECONDS = 1.0  # for whoever has not said yet what he wants
@@ -46,4 +47,5 @@ async def main() -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
+    log.quote_nothing()
     asyncio.run(main())

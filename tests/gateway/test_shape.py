@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from fleet.core import names
 from fleet.core.ports import free_port
 from gateway.metrics import PLAIN, TIMED, Metrics, prometheus
+from tests.calling import misread
 from tests.gateway.running import HELLO, on_loop
 from tests.gateway.targets import Target, answers, silent
 from tests.source import imported, too_new_for_the_box
@@ -47,7 +49,9 @@ async def test_process_lets_go_of_whom_left_and_told_to_go_answers_what_is_here_
         config = {"fleet": "llm", "gpu_url": gpu.url, "models": {"m": "m"}, "port": port, "metrics_port": metrics}
         config["gateway"] = {"trusted_hops": 0, "tiers": {"anonymous": {"requests_per_day": 9, "parallel": 9}}}
         environment = {**os.environ, names.ENV_GATEWAY: json.dumps(config), "PYTHONPATH": f"{ASSETS}:{ASSETS.parent}"}
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "gateway", env=environment, cwd=ASSETS)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "gateway", env=environment, cwd=ASSETS, stderr=PIPE
+        )
 
         async def asking(*, stream: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
             body = json.dumps({"model": "m", "messages": HELLO, "stream": stream}).encode()
@@ -77,9 +81,11 @@ async def test_process_lets_go_of_whom_left_and_told_to_go_answers_what_is_here_
             leaves.close()
             while not gpu.asked[1].left_at:
                 await asyncio.sleep(0.01)
+            await misread(port)
             process.send_signal(signal.SIGTERM)
             await asyncio.sleep(0.2)
             arrives = await ask()
             assert b"connection: close" in arrives.lower()
             assert b"[DONE]" in await here
-            assert await process.wait() == 0
+            _, logged = await process.communicate()
+            assert (process.returncode, b"BadHttpMethod" in logged, b"secret" in logged) == (0, True, False)

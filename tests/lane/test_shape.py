@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fleet.core import names
 from fleet.core.ports import free_port
 from lane import notify
 from lane.config import ENVIRONMENT, LLAMA_CPP, load
+from tests.calling import misread
 from tests.gateway.targets import Target, Turn, answers, silent
 from tests.lane.running import HELLO, MODEL, on_loop
 from tests.source import imported, too_new_for_the_box
@@ -92,7 +94,9 @@ async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_onc
             "NOTIFY_SOCKET": str(tmp_path / "notify"),
             "WATCHDOG_USEC": "200000",
         }
-        process = await asyncio.create_subprocess_exec(sys.executable, "-m", "lane", env=environment, cwd=ASSETS)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "lane", env=environment, cwd=ASSETS, stderr=PIPE
+        )
         said = []
         while said.count(b"WATCHDOG=1") < 3 or b"READY=1" not in said:
             said.append(await loop.sock_recv(told, 100))
@@ -110,6 +114,7 @@ async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_onc
         leaves.close()
         while not any(asked.left_at for asked in engine.asked):  # not streamed: nothing is written that could fail
             await asyncio.sleep(0.01)
+        await misread(port)
         reader, writer = await ask(stream=True)
         await reader.readuntil(b"data: ")
         process.send_signal(signal.SIGTERM)
@@ -117,5 +122,6 @@ async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_onc
             said.append(await loop.sock_recv(told, 100))
         assert b"[DONE]" in await reader.readuntil(b"[DONE]")
         writer.close()
-        assert await process.wait() == 0
+        _, logged = await process.communicate()
+        assert (process.returncode, b"BadHttpMethod" in logged, b"secret" in logged) == (0, True, False)
     told.close()
