@@ -6,8 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fleet.account.access import Aws
 from fleet.config.validation import check
 from fleet.core import names
+from fleet.gameday import scenario
+from fleet.gameday.embedded_stage import EmbeddedStage
 from fleet.localaws import assembly as cloud_assembly
 from fleet.localaws.deployed import Deployed
 from lambdas.watchdog.state import loads
@@ -108,3 +111,17 @@ def test_two_of_four_are_lost_bought_and_given_back_box_by_box(live: Deployed, t
     assert [mail["subject"] for mail in live.mails()] == ["[llm] on-demand failover", "[llm] back on spot"]
     deploy(live, assembly)
     assert changed(live, assembly) == []
+
+
+def test_game_day_of_four_loses_a_share_and_follows_its_return(live: Deployed, tmp_path: Path) -> None:
+    live = deploy(live, in_process(tmp_path, CAPACITY))
+    live.set_health("healthy")
+    day = scenario.Day(EmbeddedStage(live, Aws("us-east-2", environment=live.aws.environment()), ""))
+    of_a_share = tuple(step for step in scenario.steps(live.settings) if step not in scenario.STEPS)
+    receipts = list(scenario.play(day, of_a_share, lambda _: None))
+    assert [(receipt.step, receipt.seen) for receipt in receipts if not receipt.held] == []
+    assert len(receipts) == len(scenario.OF_A_SHARE)
+    assert receipts[0].seen.startswith("2 of 4 boxes missing")
+    assert receipts[0].seen.endswith("group 50")
+    assert receipts[1].seen == "serving: 4 of 4; on-demand: 2"
+    assert receipts[2].seen.startswith("re-armed: spot boxes serving: 4")
