@@ -419,7 +419,7 @@ async def test_break_after_the_first_token_is_clean_and_visible_however_it_comes
     acts += [breaks("a", " b", " c", how="cut", after=60), answers("a", " b", " c", finish=None)]
     for act in acts:
         async with Target(act) as gpu, Target(answers(*CLOUD)) as cloud, serving(gpu.url, cloud.url) as caller:
-            answer = await caller.chat(stream=True)
+            answer = await asyncio.wait_for(caller.chat(stream=True), 20)  # the one that stalls does so for a minute
             assert (answer.text, answer.done) == ("a b c", False)
             assert answer.error["error"]["code"] == "SPOT_PREEMPTION"
             assert (answer.error["recoverable"], answer.error["served_prefix_tokens"]) == (True, 3)

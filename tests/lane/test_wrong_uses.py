@@ -134,6 +134,30 @@ async def test_what_would_reshape_the_model_is_pinned() -> None:
         assert set(found) <= asked.FIELDS[path] | {"model", "max_tokens", "options"}, what
 
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+# what a slice would tear
+WHOLE: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("an image", {"messages": [{"role": "user", "content": [IMAGE]}]}),
+    ("an answer that is begun already", {"messages": [*HELLO, {"role": "assistant", "content": "So"}]}),
+    ("tools", {"tools": [{"type": "function", "function": {"name": "f"}}]}),
+    ("a format", {"response_format": {"type": "json_object"}}),
+    ("logprobs", {"logprobs": True}),
+    ("two choices", {"n": 2}),
+    ("a thought", {"reasoning_effort": "high"}),
+    ("a penalty for what was said before", {"presence_penalty": 1.0}),
+    ("another penalty", {"frequency_penalty": 1.0}),
+)
+
+
+def test_what_a_slice_would_tear_is_served_whole() -> None:
+    def whole(path: str, body: dict[str, Any]) -> bool:
+        return asked.read(path, json.dumps({**PLAIN, **body}).encode(), config()).whole
+
+    assert [what for what, body in WHOLE if not whole(CHAT, body)] == []
+    assert whole("/api/chat", {})
+    assert not whole(CHAT, {"temperature": 0, "stop": ["x"], "seed": 1})
+
+
 def config(**changes: Any) -> Config:
     given = {"engine_url": "", "engine": OLLAMA, "model": MODEL, "context_length": 2048, "port": 0, "admin_port": 0}
     return Config(**{**given, "gateway": True, **changes})
