@@ -6,10 +6,12 @@
 - A failure ends in a failed stack with its reason as an event, never in a 500 that a client retries into a "success".
 """
 
+import json
 import traceback
 from graphlib import TopologicalSorter
 from typing import Any
 
+import yaml
 from moto.cloudformation import models, parsing, responses
 from moto.cloudformation.exceptions import ValidationError
 
@@ -36,6 +38,15 @@ def references(node: Any, *, kinds: tuple[str, ...] = ("Ref", "Fn::GetAtt")) -> 
         if isinstance(target, str | list):
             found.add(target[0] if isinstance(target, list) else target.split(".")[0])
     return found
+
+
+@extend(yaml, "load")
+def load(original: Any, template: Any, **loader: Any) -> Any:
+    """CDK's templates are JSON, which a reader of YAML reads too, three hundred times as slowly."""
+    try:
+        return json.loads(template)
+    except ValueError:
+        return original(template, **loader)
 
 
 # --- what counts as a change ----------------------------------------------------------------------------------
