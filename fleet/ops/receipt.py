@@ -101,9 +101,8 @@ def _start(log: Sequence[Event], settings: Settings) -> tuple[Any, int, bool]:
             case "decision", {"action": "failover" | "bridged", "world": {"percentage": int(part)}} if 0 < part < 100:
                 return "on-demand-failover", part, False
             case "decision", {"action": "re-arm" | "fell-back" as action, "lever": int(after)}:
-                boxes = shares.bought(after, settings) + (
-                    1 if action == "re-arm" else -1
-                )  # it gives one back, takes one
+                step = shares.step(settings)  # so many are given back at once, or taken
+                boxes = shares.bought(after, settings) + (step if action == "re-arm" else -step)
                 return "on-demand-failover", max(0, min(shares.lever(boxes, settings), 100)), action in REARMING
             case "decision", {"action": str(action)} if action in BEFORE:
                 return *BEFORE[action], action in REARMING

@@ -181,6 +181,33 @@ def test_receipt_of_several_boxes_starts_one_box_before_its_first_step(
     assert (written.fleet.lever_at_start, written.fleet.rearming_at_start) == (before, rearming)
 
 
+def test_receipt_of_twenty_boxes_starts_a_fifth_before_the_first_step_of_a_return(settings: Settings) -> None:
+    twenty = replace(settings, capacity=replace(settings.capacity, min=20, max=40))
+    first = decided(5, signal={"wake": "scan"}, action="re-arm", mode="on-demand-failover", lever=80, world={})
+    written = receipt.receipt(live_history.events(a_night(decisions=(first,)), twenty), twenty)
+    assert written.fleet.lever_at_start == 100
+
+
+def test_receipt_that_begins_with_more_of_a_failover_starts_with_the_part_before(settings: Settings) -> None:
+    four = replace(settings, capacity=replace(settings.capacity, min=4, max=8))
+    world = {"percentage": 25}
+    first = decided(
+        5, signal={"wake": "alarm-lit"}, action="failover", mode="on-demand-failover", lever=75, world=world
+    )
+    written = receipt.receipt(live_history.events(a_night(decisions=(first,)), four), four)
+    assert written.fleet.lever_at_start == 25
+
+
+@pytest.mark.parametrize(("why", "kind"), [("no Spot capacity", "spot"), ("no on-demand capacity", "on-demand")])
+def test_launch_refused_between_the_levers_ends_is_of_the_kind_that_aws_names(
+    settings: Settings, why: str, kind: str
+) -> None:
+    first = decided(35, signal={"wake": "alarm-lit"}, action="failover", lever=50, world={"percentage": 0})
+    refused = Activity(True, "", at(41), at(41), succeeded=False, why=why)
+    log = live_history.events(a_night(decisions=(first,), activities=(refused,)), settings)
+    assert [event.fields["purchase"] for event in log if event.kind == "launch.failed"] == [kind]
+
+
 def test_launch_that_a_turn_asked_for_is_of_the_kind_it_turned_to(settings: Settings) -> None:
     turn = decided(40, signal={"wake": "scan"}, action="turned", lever=0, world={"percentage": 100})
     refused = Activity(True, "", at(41), at(41), succeeded=False, why="no capacity")
