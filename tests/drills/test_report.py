@@ -172,3 +172,11 @@ def test_a_return_box_by_box_hides_nothing_that_was_decided_after_it(tmp_path: P
     for act in ("re-arm:", "re-armed:", "failover:", "gave-up:"):
         assert f">{act} xxx" in text, act
     assert "+16 more" in text
+
+
+def test_page_of_several_boxes_tells_box_minutes_and_the_minutes_without_any(tmp_path: Path) -> None:
+    launched = [at(0, "box.launched", box=f"i-{n}", purchase="spot", pool="g6", usd_per_hour=0.34) for n in (1, 2)]
+    served = [at(2, "box.serving", box="i-1"), at(5, "box.serving", box="i-2")]
+    log = [at(0, "start", name="x", desired=2), *launched, *served, at(60, "end", name="x", desired=2)]
+    page = html_report.render(log, tmp_path, title="x").read_text()
+    assert "7.0 box-minutes (2.0 min without any box)" in page

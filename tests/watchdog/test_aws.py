@@ -1,6 +1,7 @@
 """boto3 at the edge: shapes parsed once, errors sorted into kinds, pages read to their end, no call begun too late."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -93,9 +94,9 @@ def stubs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stubs]:
         stubber.assert_no_pending_responses()
 
 
-def cloud(remaining: float = 60) -> AwsCloud:
+def cloud(remaining: float = 60, size: int = 1) -> AwsCloud:
     return AwsCloud(
-        SETTINGS,
+        replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=size, max=2 * size)),
         topic_arn="arn:aws:sns:us-east-2:123456789012:mail",
         target_group_arn="arn:aws:elasticloadbalancing:us-east-2:123456789012:targetgroup/llm/0",
         remaining_seconds=lambda: remaining,
@@ -273,14 +274,15 @@ def test_template_known_by_name_only_is_sent_by_name(stubs: Stubs) -> None:
     aws_cloud.flip(aws_cloud.group(), 0, send_template=True)
 
 
-def test_roll_is_launch_first_and_skips_no_matching_box(stubs: Stubs) -> None:
+@pytest.mark.parametrize(("size", "percent"), [(1, 200), (3, 134), (4, 125), (20, 105)])
+def test_roll_is_launch_first_box_by_box_and_skips_no_matching_one(stubs: Stubs, size: int, percent: int) -> None:
     wanted = {
         "AutoScalingGroupName": "llm-gpu",
         "Strategy": "Rolling",
-        "Preferences": {"MinHealthyPercentage": 100, "MaxHealthyPercentage": 200, "SkipMatching": False},
+        "Preferences": {"MinHealthyPercentage": 100, "MaxHealthyPercentage": percent, "SkipMatching": False},
     }
     stubs("autoscaling").add_response("start_instance_refresh", {"InstanceRefreshId": "r1"}, wanted)
-    assert cloud().start_refresh() == "r1"
+    assert cloud(size=size).start_refresh() == "r1"
 
 
 def test_ended_box_is_replaced_not_subtracted(stubs: Stubs) -> None:
