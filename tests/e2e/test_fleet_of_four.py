@@ -71,6 +71,11 @@ def test_two_of_four_are_lost_bought_and_given_back_box_by_box(live: Deployed, t
     live = deploy(live, assembly)
     assert purchases(live) == {"spot": 4}
     assert changed(live, assembly) == []
+    fleet = live.settings.fleet_name
+    alarms = [f"{fleet}-{page}" for page in ("no-healthy-target", "nothing-serves")]
+    standing = live.aws.client("cloudwatch").describe_alarms(AlarmNames=alarms)["MetricAlarms"]
+    asked = {alarm["AlarmName"]: (alarm["ComparisonOperator"], alarm["Threshold"]) for alarm in standing}
+    assert asked == dict.fromkeys(alarms, ("LessThanThreshold", 4)), "one box of four that is missing lights both"
     live.set_health("healthy")
     live.age_boxes(40000)
     live.age_group(86400)
