@@ -37,7 +37,7 @@ UNCOUNTED_MOST = 200  # requests of known keys that go on while the store is sil
 LARGE_BYTES = 64 << 20  # of large bodies together: each is held several times over, and a task has 512 MiB
 IDLE_SECONDS = 2.0  # without a request, before a gateway that was told to go goes
 MODELS_FRESH_SECONDS = 1.0
-CALLER_LEFT = "the caller left"
+CALLER_LEFT, OWN_ERROR = "the caller left", "an error of the gateway's own"
 CORS = {
     "Access-Control-Allow-Methods": "GET, POST, OPTIONS",
     "Access-Control-Allow-Headers": "*, Authorization",  # SDKs send a dozen of their own; the star leaves out this one
@@ -226,6 +226,14 @@ class Gateway:
         except (asyncio.CancelledError, ConnectionError):
             record.ends(State.CANCELLED, CALLER_LEFT)
             raise
+        except Exception as error:
+            deep = isinstance(error, RecursionError)  # the caller's own mistake, which wakes nobody
+            record.ends(State.FAILED, OWN_ERROR, nobody=not (deep or reply.tokens))
+            if not (ask.stream and reply.begun):
+                raise
+            LOG.exception("request %s", request["id"])
+            request["told"].values[names.METRIC_ANSWERS_BROKEN] = 1
+            return await reply.broken("An error of ours; it is in the log", recoverable=not ask.tools)
         finally:
             self.metrics.in_flight -= 1
             self._open.remove(record)

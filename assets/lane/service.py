@@ -114,6 +114,9 @@ class Lane:
             raise
         except Exception:
             LOG.exception("request %s", request.path[:100])
+            if request.writer.output_size and request.transport:  # amid an answer a second head would be taken for it
+                request.transport.abort()
+                raise ConnectionResetError("an error of the lane") from None
             return self._delivery.error(
                 request.path, 500, "An error of the lane; it is in the log", "internal_error", {}
             )

@@ -15,8 +15,9 @@ from botocore.exceptions import NoCredentialsError
 from gateway import fallback
 from gateway.ledger import OPEN, State
 from gateway.memory import MemoryStore
+from gateway.serving import Serving
 from gateway.voice import Voice
-from relay import lane_headers, upstream
+from relay import chat, lane_headers, upstream
 from tests.gateway.running import FAST, HELLO, MODEL, SCALE, closed_port, dumps, on_loop, serving
 from tests.gateway.targets import WORDS, Target, answers, breaks, chunk, fails, resets, says, silent
 
@@ -532,6 +533,31 @@ async def test_two_requests_at_once_under_one_request_id_are_both_answered() -> 
         both = await asyncio.gather(*(caller.chat(headers=same) for _ in range(2)))
         assert [answer.status for answer in both] == [200, 200]
         assert not caller.gateway._open
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@on_loop
+async def test_error_of_its_own_before_the_answer_is_a_500_that_costs_the_caller_nothing(
+    monkeypatch: pytest.MonkeyPatch, stream: bool
+) -> None:
+    monkeypatch.setattr(Serving, "_attempt", None)
+    store = MemoryStore()
+    async with Target() as gpu, serving(gpu.url, store=store) as caller:
+        answer = await caller.chat(stream=stream, headers={"Idempotency-Key": "once"})
+        await caller.settled()
+        assert (answer.status, answer.body["error"]["code"]) == (500, "internal_error")
+        assert [line.state for line in store.lines.values()] == [State.FAILED]
+        assert (set(store._used.values()), store._once) == ({0}, {})
+
+
+@on_loop
+async def test_error_of_its_own_amid_a_stream_ends_it_with_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "finished", lambda chunk: 1 // (chat.content(chunk) != WORDS[2]) - 1)
+    async with Target() as gpu, serving(gpu.url) as caller:
+        answer = await caller.chat(stream=True)
+        assert (answer.text, answer.error["served_prefix_tokens"]) == ("".join(WORDS[:2]), 2)
+        await caller.settled()
+        assert b"llm_gateway_answers_broken_total 1.0" in caller.gateway.metrics.text()
 
 
 # --- callers who leave ---------------------------------------------------------------------------------------------

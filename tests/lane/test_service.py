@@ -1,6 +1,7 @@
 """The service before a target that misbehaves on request: who is told what, and that no stream ends quietly."""
 
 import asyncio
+import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator
@@ -11,6 +12,7 @@ import pytest
 from aiohttp import web
 
 from lane.config import OLLAMA
+from lane.delivery import Delivery
 from lane.estimates import Span
 from relay import lane_headers, sse
 from tests.gateway.targets import Target, Turn, answers, breaks, chunk, fails, resets, says, silent
@@ -505,6 +507,29 @@ async def test_a_reader_who_stops_at_the_end_of_an_answer_holds_up_no_drain(monk
             with pytest.raises(aiohttp.ClientError):
                 await asyncio.wait_for(caller.chat(stream=True), 5)
             await asyncio.wait_for(caller.until(lambda: caller.lane.streams == 0), 5)
+
+
+@on_loop
+async def test_an_error_of_the_lane_amid_a_stream_cuts_it_and_is_no_second_answer_inside(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    write = Delivery._write
+
+    async def fails_later(self: Delivery, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
+        assert not response.prepared or b" go" not in data
+        await write(self, request, response, data)
+
+    monkeypatch.setattr(Delivery, "_write", fails_later)
+    async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False) as caller:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+        body = json.dumps({"model": MODEL, "messages": HELLO, "stream": True}).encode()
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        got = b""
+        with contextlib.suppress(ConnectionResetError):
+            while part := await reader.read(1 << 16):
+                got += part
+        assert (b"Spot" in got, b" 500 " in got, got.endswith(b"0\r\n\r\n")) == (True, False, False)
+        writer.close()
 
 
 @on_loop
