@@ -44,12 +44,12 @@ class Reply:
         """Whether status 200 is out: from here on only events can tell."""
         return self._response is not None
 
-    async def begin(self, served_by: str = "") -> None:
-        """Status and headers of a stream, and a first byte."""
+    async def begin(self, served: Mapping[str, str] | None = None) -> None:
+        """Status and headers of a stream, and a first byte; `served`: what is known of who answers."""
         async with self._beginning:
             if self._response is not None:
                 return
-            headers = {**self._headers, **STREAM_HEADERS, **({SERVED_BY: served_by} if served_by else {})}
+            headers = {**self._headers, **STREAM_HEADERS, **(served or {})}
             response = web.StreamResponse(headers=headers)
             await response.prepare(self._request)
             self._response = response
@@ -59,9 +59,8 @@ class Reply:
         """A comment."""
         await self._write(sse.comment("still here"))
 
-    async def chunk(self, chunk: dict[str, Any], model: str, served_by: str) -> None:
+    async def chunk(self, chunk: dict[str, Any], model: str) -> None:
         """Pass one chunk on; id, created and model stay what the first one said, the role stands in the first delta."""
-        await self.begin(served_by)
         self._model = self._model or model
         counts = chunk.pop("usage", None)
         chunk = {
@@ -95,9 +94,9 @@ class Reply:
         await self._write(sse.event(told, "error"))
         return await self._closed()
 
-    async def whole(self, answer: dict[str, Any], model: str, served_by: str) -> web.StreamResponse:
+    async def whole(self, answer: dict[str, Any], model: str, served: Mapping[str, str]) -> web.StreamResponse:
         """The answer of a request that is not streamed."""
-        return self._json(200, {**answer, "id": self._id, "model": model}, {SERVED_BY: served_by})
+        return self._json(200, {**answer, "id": self._id, "model": model}, served)
 
     async def fail(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> web.StreamResponse:
         """No answer: status and headers, or the same as an event where a stream has its 200 already."""

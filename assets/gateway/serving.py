@@ -17,16 +17,8 @@ from gateway.config import Config
 from gateway.fallback import Failure, Kind, Tier
 from gateway.ledger import State
 from gateway.record import Record
-from gateway.reply import Reply, error_body
+from gateway.reply import SERVED_BY, Reply, error_body
 from relay import chat, lane_headers, sse, upstream
-
-
-class BrokenStreamError(Exception):
-    """A stream that had delivered ended otherwise than a stream ends."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-        super().__init__(failure.message)
 
 
 class Serving:
@@ -118,6 +110,8 @@ class Serving:
         try:
             async with asked as answer:
                 return await (self._stream(answer, tier, by) if self._ask.stream else self._whole(answer, tier, by))
+        except targets.BrokenStreamError as broken:
+            return await self._mended(broken.failure)
         except upstream.UpstreamError as error:
             raise targets.FailedError(self._failure(error, tier)) from None
 
@@ -142,14 +136,11 @@ class Serving:
         if tier is Tier.CLOUD:
             self._cloud.restraint.took(self._clock() - self._asked_at)
         self._record.ends(State.DONE)
-        return await self._reply.whole(found, self._model(tier), tier)
+        return await self._reply.whole(found, self._model(tier), _served(answer, tier))
 
     async def _stream(self, answer: upstream.Answer, tier: Tier, by: float) -> web.StreamResponse:
-        await self._reply.begin(tier)  # the target has accepted it
-        try:
-            await self._relay(answer, tier, by)
-        except BrokenStreamError as broken:
-            return await self._mended(broken.failure)
+        await self._reply.begin(_served(answer, tier))  # the target has accepted it
+        await self._relay(answer, tier, by)
         self._record.ends(State.DONE)
         return await self._reply.end()
 
@@ -180,7 +171,7 @@ class Serving:
             if finished:
                 return  # it said how the answer ended: that it never says [DONE] costs nobody anything
             if self._reply.tokens:
-                raise BrokenStreamError(self._failure(error, tier)) from None
+                raise targets.BrokenStreamError(self._failure(error, tier)) from None
             raise
 
     async def _pass_on(self, chunk: dict[str, Any], tier: Tier) -> None:
@@ -190,7 +181,7 @@ class Serving:
             self._text_alone = self._text_alone and bool(text or not chat.delivers(chunk))
         if not self._reply.tokens and (chat.delivers(chunk) or chat.finished(chunk)):
             self._record.first_token()
-        await self._reply.chunk(chunk, self._model(tier), tier)
+        await self._reply.chunk(chunk, self._model(tier))
         self._record.delivered(self._reply.tokens)
 
     @property
@@ -211,7 +202,7 @@ class Serving:
             except targets.FailedError as error:
                 self._record.failed(error.failure)
                 why = f"{why}; not continued: {error}"
-            except BrokenStreamError as error:
+            except targets.BrokenStreamError as error:
                 why = f"{why}; not continued: {error}"
         self._record.ends(State.FAILED, word)
         whose = "The GPU was taken or its box died" if broken.tier is Tier.GPU else "The fallback broke off"
@@ -245,6 +236,12 @@ class Serving:
             if due <= 0:
                 await self._reply.keep_alive()
             await asyncio.sleep(max(due, 0.05))
+
+
+def _served(answer: upstream.Answer, tier: Tier) -> dict[str, str]:
+    """Headers: who answers; and what a lane says of slices at a temperature."""
+    told, slices = {SERVED_BY: str(tier)}, lane_headers.SLICES
+    return {**told, slices: answer.headers[slices]} if tier is Tier.GPU and slices in answer.headers else told
 
 
 async def _chunks(answer: upstream.Answer, next_byte_by: Callable[[], float]) -> AsyncGenerator[dict[str, Any]]:

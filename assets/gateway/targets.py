@@ -30,6 +30,14 @@ class FailedError(Exception):
         super().__init__(failure.message)
 
 
+class BrokenStreamError(Exception):
+    """A stream that had delivered ended otherwise than a stream ends."""
+
+    def __init__(self, failure: Failure) -> None:
+        self.failure = failure
+        super().__init__(failure.message)
+
+
 def failure_of(error: upstream.UpstreamError, tier: Tier, at: float) -> Failure:
     """A relay's error in the words of the fallback's rules."""
     match error:
@@ -182,7 +190,7 @@ class Cloud:
             answer = await self._post(ask, by)
             yield answer
             self.restraint.judged(self._clock(), well=True)
-        except upstream.UpstreamError as error:
+        except (upstream.UpstreamError, BrokenStreamError) as error:
             well = isinstance(error, upstream.StatusError) and error.status < SERVER_ERROR
             self.restraint.judged(self._clock(), well=well)
             raise

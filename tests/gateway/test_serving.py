@@ -183,6 +183,10 @@ async def test_cloud_that_fails_again_and_again_is_left_alone_for_a_while() -> N
         assert {answer.status for answer in found} == {503}
         assert "a moment ago" in (await caller.chat()).body["error"]["message"]
         assert len(cloud.asked) == 3
+    async with Target(breaks("a", how="cut")) as cloud, serving(closed_port(), cloud.url, budgets=QUICK) as caller:
+        for _ in range(3):
+            assert (await caller.chat(stream=True)).error["recoverable"], "broken after a token"
+        assert "a moment ago" in (await caller.chat()).body["error"]["message"]
 
 
 @on_loop

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 from lane import line
+from relay import lane_headers
 from tests.gateway import running as gateway
 from tests.gateway.targets import Target, answers
 from tests.lane.lengths import A10G
@@ -61,3 +62,15 @@ async def test_a_leaving_box_hands_a_waiting_request_to_the_cloud_and_ends_the_s
                 cut = await first
                 assert cut.error["error"]["code"] == "SPOT_PREEMPTION"
                 assert not cut.done
+
+
+@on_loop
+async def test_slices_at_a_temperature_are_marked_up_to_the_caller() -> None:
+    async with Target(answers("a", "b", finish="stop")) as engine:
+        for on in (False, True):
+            sliced = {"exact": False, "gateway": True, "model": gateway.MODEL, "inexact_slices": on}
+            async with serving(engine.url, **sliced) as lane, gateway.serving(lane.url) as caller:
+                knows(lane)
+                for stream in (False, True):
+                    answer = await caller.chat(temperature=0.7, max_tokens=1000, stream=stream)
+                    assert (lane_headers.SLICES in answer.headers, answer.headers["x-served-by"]) == (on, "gpu")
