@@ -41,12 +41,12 @@ def references(node: Any, *, kinds: tuple[str, ...] = ("Ref", "Fn::GetAtt")) -> 
 
 
 @extend(yaml, "load")
-def load(original: Any, template: Any, **loader: Any) -> Any:
+def load(original: Any, text: Any, *loader: Any, **named: Any) -> Any:
     """CDK's templates are JSON, which a reader of YAML reads too, three hundred times as slowly."""
     try:
-        return json.loads(template)
-    except ValueError:
-        return original(template, **loader)
+        return json.loads(text)
+    except (ValueError, TypeError):  # YAML, or a file
+        return original(text, *loader, **named)
 
 
 # --- what counts as a change ----------------------------------------------------------------------------------
