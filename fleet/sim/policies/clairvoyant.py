@@ -2,7 +2,8 @@
 
 It launches every successor one shortest boot ahead of the reclaim, holds one box per replica, and pays for nothing
 else: no policy that has to wait for news can be cheaper and serve as much. Replicas of a fleet are placed one after the
-other on what is left of each pool: the cheapest for one box, off by a boot for several where two should trade places.
+other on what is left of each pool: the cheapest for one box; off for several where two should trade places, by a boot,
+or by more where a price moves.
 """
 
 import math
