@@ -58,7 +58,7 @@ class Gateway:
         self._keys: dict[str, tuple[float, Key | None]] = {}
         self._parallel: Counter[str] = Counter()
         self._bodies = Bodies(together=LARGE_BYTES, most=int(config.gateway.limits.body_mib * (1 << 20)))
-        self._open: set[Record] = set()  # not by id: a caller may give several requests the same
+        self._open: set[Record] = set()
         self._meanwhile = MemoryStore()
         self._uncounted = 0
         self._reachable: tuple[float, bool] = (float("-inf"), False)
@@ -195,8 +195,8 @@ class Gateway:
         if self._parallel[caller.id] >= caller.tier.parallel:
             message = f"The {caller.tier_name} tier has {caller.tier.parallel} requests at once"
             raise Refusal(429, message, "too_many_at_once", 1, retry=True)
-        large = self._bodies.take(request.content_length, request.headers)
-        if large is None:
+        held = self._bodies.take(request.content_length, request.headers)
+        if held is None:
             raise Refusal(503, "Too many large requests are here at once", "too_many_large", 1, retry=True)
         self._parallel[caller.id] += 1
         try:
@@ -204,7 +204,7 @@ class Gateway:
             record = await self._admit(request, ask, caller, known=known)
             return await self._serve(request, ask, record)
         finally:
-            self._bodies.give_back(large)
+            self._bodies.give_back(held)
             self._parallel[caller.id] -= 1
             if not self._parallel[caller.id]:
                 del self._parallel[caller.id]

@@ -22,6 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError
 
 from gateway import items
 from gateway.callers import Key
+from gateway.fallback import SERVER_ERROR
 from gateway.ledger import OPEN, Line
 
 ANSWER_SECONDS = 0.3  # a caller waits for the store no longer: DynamoDB answers in single milliseconds
@@ -30,7 +31,6 @@ CONFLICT_SECONDS = (
 )
 CONFLICT_PAUSE_SECONDS = 0.02  # at most, drawn anew each time
 CROSSED = {"TransactionConflict", "TransactionInProgress"}  # by another one, or by its own first try
-SERVER_ERROR = 500
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -146,15 +146,15 @@ class Lane:
     # --- one request ---
 
     async def _ask(self, request: web.Request) -> web.StreamResponse:
-        large = self._bodies.take(request.content_length, request.headers)
-        if large is None:
+        held = self._bodies.take(request.content_length, request.headers)
+        if held is None:
             self.line.counts[Why.REFUSED.value] += 1
             message = "Too many large requests are here at once"
             return self._delivery.error(request.path, 503, message, "too_many_large", {"Retry-After": "1"})
         try:
             return await self._asked(request)
         finally:
-            self._bodies.give_back(large)
+            self._bodies.give_back(held)
 
     async def _asked(self, request: web.Request) -> web.StreamResponse:
         try:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from fleet.config.settings import Settings
 
 WHOLE = 100
-RETURN_STEPS = 5  # of 8 minutes each; one by one, twenty boxes took 2 h 40 min at on-demand's price
+RETURN_STEPS = 5  # of 8 minutes each; one by one, twenty boxes took two and a half hours at on-demand's price
 
 
 def floor(settings: Settings) -> int:

@@ -19,7 +19,7 @@ from gateway.serving import Serving
 from gateway.voice import Voice
 from relay import chat, lane_headers, upstream
 from tests.gateway.running import FAST, HELLO, MODEL, SCALE, closed_port, dumps, on_loop, serving
-from tests.gateway.targets import WORDS, Target, answers, breaks, chunk, fails, resets, says, silent
+from tests.gateway.targets import WORDS, Target, Turn, answers, breaks, chunk, fails, resets, says, silent
 
 TEXT = "".join(WORDS)
 QUICK = replace(FAST, whole_seconds=0.8, first_token_seconds=0.8)
@@ -166,6 +166,21 @@ async def test_busy_box_names_itself_and_another_is_asked_before_the_cloud() -> 
         assert (await caller.chat()).headers["x-served-by"] == "fallback"
         assert len(gpu.asked) == 2, "the same box again says that there is no other"
         assert time.monotonic() - started < 1, "who cannot make it spills at second 0"
+
+
+@on_loop
+async def test_stream_that_said_how_it_ended_waits_for_no_done_of_its_targets() -> None:
+    async def hangs(turn: Turn) -> None:
+        await turn.head(200, {"Content-Type": "text/event-stream"})
+        await turn.event(chunk({"content": "all"}))
+        await turn.event(chunk({}, "stop"))
+        await turn.pause(60)
+
+    async with Target(hangs) as gpu, serving(gpu.url) as caller:
+        began = time.monotonic()
+        answer = await caller.chat(stream=True)
+        assert (answer.text, answer.done) == ("all", True)
+        assert time.monotonic() - began < FAST.silence_seconds, "the silence of a stream that goes on"
 
 
 @on_loop

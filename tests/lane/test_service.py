@@ -588,3 +588,28 @@ async def test_a_gateway_is_told_the_wait_before_it_asks_and_nobody_else_nor_by_
             assert (await told_now())[0] == 503
             await asyncio.gather(first, second)
             assert caller.lane.line.counts["arrived"] == 2  # telling is no request
+
+
+@on_loop
+async def test_an_engine_that_says_nothing_is_given_up_in_its_time() -> None:
+    for stream in (False, True):
+        async with Target(silent(60)) as engine, serving(engine.url, exact=False, engine_seconds=0.2) as caller:
+            answer = await caller.chat(stream=stream)
+            assert (answer.status, answer.body["error"]["code"]) == (503, "engine_failed")
+            await caller.until(lambda caller=caller: caller.lane.streams == 0)
+            assert engine.asked[0].left_at
+
+
+@on_loop
+async def test_a_box_that_leaves_ends_the_connection_of_whom_it_has_answered() -> None:
+    async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False) as caller:
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
+        body = sse.dumps({"model": MODEL, "messages": HELLO})
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await caller.until(lambda: caller.lane.line.running)
+        caller.lane.leave(30)
+        async with asyncio.timeout(5):  # else as long as a server keeps one
+            told = await reader.read()
+        assert told.startswith(b"HTTP/1.1 200")
+        assert b"connection: close" in told.lower()
+        writer.close()
