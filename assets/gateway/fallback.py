@@ -5,6 +5,7 @@ then the truth. Only for what another target can mend, only before the first tok
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -20,6 +21,7 @@ RETRY_AFTER_MOST_SECONDS = 5.0
 BOXES_MOST = 3  # that are asked one after the other before the cloud is
 LINE_PAUSE_SECONDS = 0.15  # between two tries of a request that is back in the line: no GPU idles for longer beside it
 DEFAULT_RETRY_AFTER_SECONDS = 30
+RETRY_AFTER_HONOURED_SECONDS = 120  # SDKs that are told to wait longer give up
 ENOUGH = 20  # answers, before their p95 says anything
 # These fail the same anywhere, or are the caller's own affair.
 FAILS_ANYWHERE = frozenset({400, 401, 403, 405, 409, 411, 413, 414, 415, 422, 451})
@@ -78,6 +80,7 @@ class Situation:
     failures: tuple[Failure, ...] = ()
     gpu: str = ""  # why the GPU is not asked now; empty: it may be
     cloud: str = ""  # why the cloud may not be asked; empty: it may
+    gpu_back_in: float | None = None  # while no box takes connections: until a box should serve again
     once: bool = False  # not to be sent a second time once a target may have worked on it
 
 
@@ -177,7 +180,8 @@ def _back_in_line(now: Situation) -> Step:
 
 def _refuse(now: Situation, why: str) -> Refuse:
     asked = [failure.retry_after_seconds for failure in now.failures if failure.retry_after_seconds]
-    return Refuse(int(min(asked, default=DEFAULT_RETRY_AFTER_SECONDS)) or 1, why)
+    when = min([*asked, *([now.gpu_back_in] if now.gpu_back_in else [])], default=DEFAULT_RETRY_AFTER_SECONDS)
+    return Refuse(min(math.ceil(when), RETRY_AFTER_HONOURED_SECONDS), why)
 
 
 def _what_failed(now: Situation) -> str:

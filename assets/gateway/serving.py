@@ -76,6 +76,7 @@ class Serving:
             budget=self._budget,
             failures=tuple(self._failures),
             gpu="" if self._gpu.breaker.closed else "no box takes connections",
+            gpu_back_in=self._gpu.back_in(),
             cloud=self._cloud.closed(self._ask),
             once=self._ask.once,
         )

@@ -92,6 +92,7 @@ class Gpu:
         self._pooled, self._fresh = upstream.session(), upstream.session(fresh=True)
         self._boxes = Boxes(healthy, config.box_url, self._pooled) if healthy else None
         self._probe: asyncio.Task[None] | None = None
+        self._clock = asyncio.get_running_loop().time
         self.breaker = Breaker()
 
     @asynccontextmanager
@@ -116,9 +117,9 @@ class Gpu:
                         continue
                     raise
                 except upstream.UpstreamError:
-                    self.breaker = self.breaker.taken()
+                    self.breaker = self.breaker.taken(self._clock())
                     raise
-                self.breaker = self.breaker.taken()
+                self.breaker = self.breaker.taken(self._clock())
                 try:
                     yield answer
                 finally:
@@ -127,19 +128,22 @@ class Gpu:
 
     def all_refused(self) -> None:
         """Every fresh connection of a request was refused: no more are tried but by the probe."""
-        self.breaker = self.breaker.refused(asyncio.get_running_loop().time())
+        self.breaker = self.breaker.refused(self._clock())
         if self._probe is None or self._probe.done():
             self._probe = asyncio.create_task(self._until_taken())
 
     async def _until_taken(self) -> None:
-        clock = asyncio.get_running_loop().time
         while not self.breaker.closed:
             await asyncio.sleep(0.05)
-            if not self.breaker.due(clock()):
+            if not self.breaker.due(self._clock()):
                 continue
-            self.breaker = self.breaker.probed(clock())
+            self.breaker = self.breaker.probed(self._clock())
             if await self.reachable():
-                self.breaker = self.breaker.taken()
+                self.breaker = self.breaker.taken(self._clock())
+
+    def back_in(self) -> float | None:
+        """Seconds until a box should serve again; None: one does, or nobody can tell."""
+        return self.breaker.back_in(self._clock())
 
     async def reachable(self) -> bool:
         """Whether a fresh connection is taken now."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from fleet.config.gateway_settings import Budgets, Gateway
 from gateway import admission, callers, fallback
 from gateway.admission import Refusal
-from gateway.breaker import PROBE_SECONDS, Breaker
+from gateway.breaker import PROBE_SECONDS, RETURNS_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import Failure, Kind, PassOn, Refuse, Situation, Tier, Wait
 from tests.gateway.running import dumps
@@ -95,6 +95,38 @@ def test_all_are_refused_when_no_fresh_connection_is_left(refused_at: tuple[floa
     assert not fallback.all_refused([*failures, taken, Failure(Tier.GPU, Kind.REFUSED, 6.0)]), "one was taken between"
 
 
+@pytest.mark.parametrize(
+    ("back_in", "cloud_said", "told"),
+    [
+        (None, None, fallback.DEFAULT_RETRY_AFTER_SECONDS),
+        (41.2, None, 42),
+        (41.2, 7.5, 8),
+        (7.5, 41.2, 8),
+        (290.0, None, fallback.RETRY_AFTER_HONOURED_SECONDS),
+        (None, 3600.0, fallback.RETRY_AFTER_HONOURED_SECONDS),
+    ],
+)
+def test_who_cannot_be_answered_is_told_when_the_first_of_both_should_be_there(
+    back_in: float | None, cloud_said: float | None, told: int
+) -> None:
+    refused = Failure(Tier.CLOUD, Kind.STATUS, 0.1, 429, retry_after_seconds=cloud_said)
+    step = fallback.next_step(Situation(30.0, 30.0, (refused,), "no box", gpu_back_in=back_in))
+    assert isinstance(step, Refuse)
+    assert step.retry_after_seconds == told
+
+
+def test_a_box_is_expected_back_by_what_outages_have_lasted_here() -> None:
+    breaker = Breaker()
+    assert breaker.back_in(0.0) is None, "one serves"
+    dark = breaker.refused(1000.0)
+    assert dark.back_in(1060.0) == RETURNS_SECONDS - 60
+    assert dark.back_in(1000.0 + RETURNS_SECONDS) is None, "overdue: nobody can tell"
+    after_100 = dark.taken(1100.0)
+    assert after_100.refused(2000.0).back_in(2000.0) == (RETURNS_SECONDS + 100) / 2
+    blip = after_100.refused(2000.0).taken(2001.0)
+    assert blip.refused(3000.0).back_in(3000.0) == (RETURNS_SECONDS + 100) / 2, "no boot is that short"
+
+
 @pytest.mark.parametrize("cloud", ["", "off"])
 def test_request_whose_gpu_is_out_goes_to_the_cloud_or_waits_in_line_for_its_budget(cloud: str) -> None:
     steps, ended = lives(lambda tier: Failure(tier, Kind.STATUS, 0, 503), budget=30.0, cloud=cloud, gpu="no box")
@@ -120,7 +152,7 @@ def test_breaker_is_open_from_a_refusal_to_the_next_connection_and_probes_twice_
             probed = probed if is_open else now
             breaker, is_open = breaker.refused(now), True
         elif step == "taken":
-            breaker, is_open = breaker.taken(), False
+            breaker, is_open = breaker.taken(now), False
         elif breaker.due(now):
             assert now - probed >= PROBE_SECONDS
             breaker, probed = breaker.probed(now), now
