@@ -7,6 +7,7 @@ from typing import Any
 
 from fleet.config.pools import POOLS
 from fleet.config.settings import Settings
+from fleet.core import names
 from fleet.ops.fleet_view import Decided, View
 from lambdas.watchdog import failures, shares, suspension
 from lambdas.watchdog.cloud import Box
@@ -207,6 +208,14 @@ def _with_problems(status: Status, view: View, settings: Settings) -> Status:
     should = min(status.desired, settings.capacity.min)  # what grows beyond it is no problem yet
     if status.serving < should:
         found.append(f"{status.serving} of {should} boxes serve: docs/runbook/no-healthy-target.md")
+    if status.desired > settings.capacity.min and not settings.capacity.grow_to:  # it was taken away from a grown group
+        size = (
+            f"--auto-scaling-group-name {names.group(settings.fleet_name)} --desired-capacity {settings.capacity.min}"
+        )
+        said = (
+            f"the group wants {status.desired} boxes, capacity.min is {settings.capacity.min}, and nothing shrinks it"
+        )
+        found.append(f"{said}: aws autoscaling set-desired-capacity {size}")
     if status.alarm in ("ALARM", "absent"):  # a new alarm has insufficient data until its first minutes are over
         found.append(f"alarm is {status.alarm}: docs/runbook/no-healthy-target.md")
     if view.state and view.state.dry_at:

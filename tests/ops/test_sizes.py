@@ -129,6 +129,17 @@ def test_status_reckons_what_a_grown_group_has_on_demand_of_all_its_boxes(settin
     assert judge(replace(view, world=world), sized, NOW).on_demand_asked == 2  # 25 % of eight
 
 
+def test_status_says_that_nothing_shrinks_a_group_whose_growth_was_taken_away(settings: Settings) -> None:
+    view, sized = seen(settings, 2, on_demand=0, lost=0)
+    assert view.world.group is not None
+    wide = replace(view, world=replace(view.world, group=replace(view.world.group, desired=3)))
+    problem = judge(wide, sized, NOW).problems[-1]
+    assert "wants 3 boxes, capacity.min is 2" in problem
+    assert problem.endswith("--desired-capacity 2")
+    grows = replace(sized, capacity=replace(sized.capacity, grow_to=3))
+    assert judge(wide, grows, NOW).problems == judge(view, sized, NOW).problems
+
+
 def test_status_of_a_fleet_whose_base_is_all_of_it_asks_for_all_on_demand(settings: Settings) -> None:
     view, _ = seen(settings, 4, on_demand=0, lost=0)
     based = replace(settings, capacity=Capacity(min=4, max=8, on_demand_base=4))
