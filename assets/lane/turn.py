@@ -157,7 +157,8 @@ class Turn:
         _raise_error(found)
         tokens = int((chat.usage(found) or {}).get("completion_tokens") or found.get("eval_count") or 0)
         self.entry.decoded = tokens
-        self._learn(found, tokens, all(each.get("finish_reason") != seam.LENGTH for each in chat.choices(found)))
+        why = [found.get("done_reason"), *(each.get("finish_reason") for each in chat.choices(found))]
+        self._learn(found, tokens, seam.LENGTH not in why)
         self.buffer.put(sse.dumps(found), tokens)
 
     async def _events(self) -> None:

@@ -298,14 +298,17 @@ async def test_metrics_tell_depth_wait_refusals_and_wasted_tokens() -> None:
 # --- Ollama's own family, before a stand-in that speaks it ---
 
 
-def ollama(*said: dict[str, Any], every: float = 0.0, last: dict[str, Any] | None = None) -> Any:
-    """Lines as Ollama's documents show them."""
+def ollama(
+    *said: dict[str, Any], every: float = 0.0, last: dict[str, Any] | None = None, end: dict[str, Any] | None = None
+) -> Any:
+    """Lines as Ollama's documents show them; `end`: what is different in the last one."""
     end = {
         "done": True,
         "done_reason": "stop",
         "eval_count": len(said),
         "eval_duration": 10**9,
         "prompt_eval_duration": 1,
+        **(end or {}),
     }
 
     async def act(turn: Turn) -> None:
@@ -340,6 +343,17 @@ async def test_ollamas_lines_go_through_as_they_are_and_teach_the_lane() -> None
         whole = await caller.post("/api/generate", model=f"{MODEL}:latest", prompt="Hi", stream=False)
         assert whole.body["response"] == "Spot boxes"
         assert caller.lane.line.counts["answered"] == 2
+
+
+@on_loop
+async def test_an_answer_that_its_limit_ended_teaches_no_length_the_boxs_own_single_tokens_least_of_all() -> None:
+    act = ollama({"response": "Hi"}, end={"done_reason": "length"})
+    async with Target(act) as engine, serving(engine.url, **OF_OLLAMA) as caller:
+        before = caller.lane.line.estimates.tokens_left(1024, 0)
+        for stream in (False, True):
+            await caller.post("/api/generate", model=MODEL, prompt="Hi", stream=stream, options={"num_predict": 1})
+        assert caller.lane.line.counts["answered"] == 2
+        assert caller.lane.line.estimates.tokens_left(1024, 0) == before
 
 
 @on_loop
