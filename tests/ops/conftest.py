@@ -7,13 +7,14 @@ import pytest
 
 from fleet.account.aws_errors import MissingError
 from fleet.config.settings import Artifact, Model, Settings
+from fleet.ops import run_command
 
 
 class Answers:
     """Stands in for `ops.aws.Aws`: an answer is a value, an exception to raise, or a function of the arguments."""
 
-    def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.answers = dict(answers)
+    def __init__(self, answers: Mapping[str, Any] | None = None) -> None:
+        self.answers = dict(answers or {})
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.region = "us-east-2"
 
@@ -33,8 +34,26 @@ class Answers:
 
 
 @pytest.fixture
-def answers() -> Callable[..., Answers]:
-    return lambda **_: Answers({}) if not _ else Answers(_)
+def answers() -> type[Answers]:
+    return Answers
+
+
+@pytest.fixture
+def fleet_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Answers]:
+    """A fleet of boxes with this health, which take commands; `ended` is how one ends, or a function of the box."""
+    monkeypatch.setattr(run_command, "POLL_SECONDS", 0.01)
+
+    def make(health: Mapping[str, str], ended: Any = None) -> Answers:
+        targets = [{"Target": {"Id": box}, "TargetHealth": {"State": state}} for box, state in health.items()]
+        script = {
+            "autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": [{"TargetGroupARNs": ["arn:tg"]}]},
+            "elbv2 DescribeTargetHealth": {"TargetHealthDescriptions": targets},
+            "ssm SendCommand": {"Command": {"CommandId": "c-1"}},
+            "ssm GetCommandInvocation": ended,
+        }
+        return Answers(script)
+
+    return make
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 from fleet.account.aws_errors import MissingError, OperatorError
 from fleet.core import ask_document
 from fleet.core.errors import UserError
-from fleet.ops import ask, run_command
+from fleet.ops import ask
 
 # What a shell would act on, if it ever read the prompt.
 NASTY = "'; touch /tmp/owned; $(reboot) `id` \\ \" \n {{ prompt }} ASK\n$HOME ünïcödé ☃"
@@ -93,29 +93,7 @@ def test_a_prompt_that_cannot_travel_is_refused_before_any_call(prompt: str, wor
         ask_document.encode(prompt)
 
 
-def fleet_of(*health: tuple[str, str], **more: Any) -> dict[str, Any]:
-    targets = [{"Target": {"Id": box}, "TargetHealth": {"State": state}} for box, state in health]
-    return {
-        "autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": [{"TargetGroupARNs": ["arn:tg"]}]},
-        "elbv2 DescribeTargetHealth": {"TargetHealthDescriptions": targets},
-        "ssm SendCommand": {"Command": {"CommandId": "c-1"}},
-        **more,
-    }
-
-
-@pytest.fixture
-def scripted(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr(run_command, "POLL_SECONDS", 0.01)
-
-    def make(script: dict[str, Any]) -> Any:
-        aws = answers()
-        aws.answers = script
-        return aws
-
-    return make
-
-
-def test_a_serving_box_is_asked_and_its_answer_returned(scripted: Any) -> None:
+def test_a_serving_box_is_asked_and_its_answer_returned(fleet_of: Any) -> None:
     said = json.dumps({"model": "m", "answer": "hi", "seconds": 0.4})
     states = iter(
         [
@@ -124,35 +102,33 @@ def test_a_serving_box_is_asked_and_its_answer_returned(scripted: Any) -> None:
             {"Status": "Success", "StandardOutputContent": said},
         ]
     )
-    aws = scripted(
-        fleet_of(("i-cold", "initial"), ("i-warm", "healthy"), **{"ssm GetCommandInvocation": lambda **_: next(states)})
-    )
+    aws = fleet_of({"i-cold": "initial", "i-warm": "healthy"}, lambda **_: next(states))
     assert ask.ask(aws, "llm", "hello") == ask.Answer("i-warm", "m", "hi", 0.4)
     sent = dict(aws.asked)["ssm SendCommand"]
     assert (sent["InstanceIds"], sent["DocumentName"]) == (["i-warm"], "llm-ask")
     assert base64.b64decode(sent["Parameters"]["prompt"][0]) == b"hello"
 
 
-def test_no_serving_box_is_said_before_any_command_is_sent(scripted: Any) -> None:
-    aws = scripted(fleet_of(("i-cold", "initial")))
+def test_no_serving_box_is_said_before_any_command_is_sent(fleet_of: Any) -> None:
+    aws = fleet_of({"i-cold": "initial"})
     with pytest.raises(OperatorError, match="no box of llm serves now"):
         ask.ask(aws, "llm", "hello")
     assert "ssm SendCommand" not in dict(aws.asked)
 
 
-def test_a_fleet_that_does_not_exist_is_named(scripted: Any) -> None:
+def test_a_fleet_that_does_not_exist_is_named(answers: Any) -> None:
     with pytest.raises(MissingError, match="the group llm-gpu does not exist"):
-        ask.ask(scripted({"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": []}}), "llm", "hello")
+        ask.ask(answers({"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": []}}), "llm", "hello")
 
 
-def test_a_command_that_fails_on_the_box_says_why(scripted: Any) -> None:
+def test_a_command_that_fails_on_the_box_says_why(fleet_of: Any) -> None:
     failed = {"Status": "Failed", "StandardErrorContent": "Traceback ...\nurllib.error.URLError: refused\n"}
-    aws = scripted(fleet_of(("i-1", "healthy"), **{"ssm GetCommandInvocation": failed}))
+    aws = fleet_of({"i-1": "healthy"}, failed)
     with pytest.raises(OperatorError, match=r"on i-1 ended as Failed: urllib\.error\.URLError: refused"):
         ask.ask(aws, "llm", "hello")
 
 
-def test_an_answer_that_never_comes_ends_the_wait(scripted: Any) -> None:
-    aws = scripted(fleet_of(("i-1", "healthy"), **{"ssm GetCommandInvocation": {"Status": "InProgress"}}))
+def test_an_answer_that_never_comes_ends_the_wait(fleet_of: Any) -> None:
+    aws = fleet_of({"i-1": "healthy"}, {"Status": "InProgress"})
     with pytest.raises(OperatorError, match="has not answered within 0 s"):
         ask.ask(aws, "llm", "hello", wait_seconds=0.05)

@@ -27,9 +27,7 @@ def payload(value: Any, **more: Any) -> dict[str, Any]:
 def scripted(answers: Any) -> Any:
     def make(*script: Any) -> Any:
         turns = iter(script)
-        aws = answers()
-        aws.answers = {"lambda Invoke": lambda **_: next(turns)}
-        return aws
+        return answers({"lambda Invoke": lambda **_: next(turns)})
 
     return make
 

@@ -16,9 +16,7 @@ FALLBACK = Fallback(url="https://cloud.example/v1", model="m", key_secret="llm/f
 
 
 def ground(answers: Any, settings: Settings, gateway: Gateway | None = None, **said: Any) -> Ground:
-    scripted = answers()
-    scripted.answers = said
-    return Ground(dataclasses.replace(settings, gateway=gateway or Gateway()), scripted)
+    return Ground(dataclasses.replace(settings, gateway=gateway or Gateway()), answers(said))
 
 
 def test_a_fleet_without_a_gateway_is_asked_for_no_builder(settings: Settings) -> None:

@@ -241,7 +241,7 @@ def test_boots_by_stage_are_events_drawn_as_bars(settings: Settings, tmp_path: P
 def test_an_alarm_told_in_the_operators_own_time_zone_is_exported_in_utc(answers: Any, settings: Settings) -> None:
     here = at(35).astimezone(timezone(timedelta(hours=-4)))
     told = {"Timestamp": here, "HistoryData": json.dumps({"newState": {"stateValue": "ALARM"}})}
-    aws = answers(**{"cloudwatch DescribeAlarmHistory": {"AlarmHistoryItems": [told]}})
+    aws = answers({"cloudwatch DescribeAlarmHistory": {"AlarmHistoryItems": [told]}})
     alarms = tuple(live_history._alarms(aws, "llm", T0, at(120)))
     written = receipt.receipt(live_history.events(a_night(alarms=alarms), settings), settings)
     assert [(told.at, told.at.utcoffset()) for told in written.alarm] == [(at(35), timedelta(0))]

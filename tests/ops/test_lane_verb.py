@@ -7,7 +7,7 @@ import pytest
 
 from fleet.account.aws_errors import MissingError, OperatorError
 from fleet.core.errors import UserError
-from fleet.ops import lane, run_command
+from fleet.ops import lane
 
 LINE = {
     "expected_wait_seconds": 12.5,
@@ -20,25 +20,15 @@ LINE = {
 
 
 @pytest.fixture
-def fleet(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+def fleet(fleet_of: Any) -> Any:
     """A fleet of such boxes: what each prints, or how its command ends."""
-    monkeypatch.setattr(run_command, "POLL_SECONDS", 0.01)
 
     def make(**boxes: Any) -> Any:
-        targets = [{"Target": {"Id": box}, "TargetHealth": {"State": "healthy"}} for box in boxes]
-
         def invocation(InstanceId: str, **_: Any) -> dict[str, Any]:
             said = boxes[InstanceId]
             return said if "Status" in said else {"Status": "Success", "StandardOutputContent": json.dumps(said)}
 
-        return answers(
-            **{
-                "autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": [{"TargetGroupARNs": ["arn:tg"]}]},
-                "elbv2 DescribeTargetHealth": {"TargetHealthDescriptions": targets},
-                "ssm SendCommand": {"Command": {"CommandId": "c-1"}},
-                "ssm GetCommandInvocation": invocation,
-            }
-        )
+        return fleet_of(dict.fromkeys(boxes, "healthy"), invocation)
 
     return make
 

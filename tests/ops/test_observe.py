@@ -67,7 +67,5 @@ def test_a_lit_alarm_of_a_fleet_whose_name_goes_on_as_a_gateways_is_not_told(ans
         return {"MetricAlarms": [{"AlarmName": name} for name in found]}
 
     service = {"status": "ACTIVE", "deployments": [], "runningCount": 2, "desiredCount": 2}
-    aws = answers(
-        **{"ecs DescribeServices": {"services": [service]}, "cloudwatch DescribeAlarms": described},
-    )
+    aws = answers({"ecs DescribeServices": {"services": [service]}, "cloudwatch DescribeAlarms": described})
     assert fleet_view.gateway_view(aws, "llm").lit == ("gateway-down",)

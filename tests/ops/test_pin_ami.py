@@ -56,12 +56,11 @@ def test_a_file_in_another_shape_is_left_alone_with_a_clear_message(path: Path) 
 
 
 def scripted(answers: Any, **change: Any) -> Any:
-    aws = answers()
-    aws.answers = {
+    script = {
         "ssm GetParameter": {"Parameter": {"Value": "ami-0a1b2c3d"}},
         "ec2 DescribeImages": {"Images": [{**IMAGE, **change}]},
     }
-    return aws
+    return answers(script)
 
 
 def test_the_newest_image_is_chosen_unless_one_is_named(answers: Any, settings: Settings) -> None:

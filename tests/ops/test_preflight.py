@@ -30,9 +30,7 @@ def ask(settings: Settings, answers: Any) -> Any:
     """Run one check against scripted answers; keyword `change` edits the settings."""
 
     def run(check: Any, scripted: dict[str, Any], **change: Any) -> Finding:
-        aws = answers()
-        aws.answers = scripted
-        found: Finding = check(Ground(dataclasses.replace(settings, **change), aws))
+        found: Finding = check(Ground(dataclasses.replace(settings, **change), answers(scripted)))
         assert found.remedy or found.level is Level.PASS, "a finding that is no pass has a remedy"
         return found
 
@@ -62,8 +60,7 @@ def test_a_quota_that_fits_the_small_pool_only_warns(ask: Any) -> None:
 
 
 def test_each_kind_asks_for_its_own_quota_code(settings: Settings, answers: Any) -> None:
-    aws = answers()
-    aws.answers = quota(8)
+    aws = answers(quota(8))
     for check in (account.spot_quota, account.on_demand_quota):
         assert check(Ground(settings, aws)).level is Level.PASS
     assert [arguments["QuotaCode"] for _, arguments in aws.asked] == ["L-3819A6DF", "L-DB2E81BA"]
@@ -187,8 +184,7 @@ def test_an_image_that_is_not_pinned_warns(ask: Any) -> None:
 
 
 def test_an_image_of_another_region_is_missing_by_name(settings: Settings, answers: Any) -> None:
-    aws = answers()
-    aws.answers = {"ec2 DescribeImages": {"Images": []}}
+    aws = answers({"ec2 DescribeImages": {"Images": []}})
     (line,) = preflight.run(
         [("machine image", fleet.image)], Ground(dataclasses.replace(settings, ami_id="ami-0a1b2c3d"), aws)
     )
@@ -244,10 +240,7 @@ def test_a_fleet_whose_every_boot_is_cold_for_want_of_a_release_is_told(ask: Any
             raise GONE
         return head
 
-    deployed = {
-        "cloudformation DescribeStacks": {"Stacks": [{"Outputs": [{"OutputKey": "BucketName", "OutputValue": "s"}]}]},
-        "s3 HeadObject": heads,
-    }
+    deployed = {**stored(), "s3 HeadObject": heads}
     assert ask(fleet.released, deployed).level is Level.PASS, "no box has built anything yet"
     serving = {**deployed, "lambda GetFunctionConfiguration": {"Role": "watchdog"}}
     found = ask(fleet.released, serving)
@@ -289,12 +282,11 @@ def test_a_subnet_of_another_vpc_fails(ask: Any) -> None:
     assert ask(network.network, foreign, network=EXISTING).found == "subnet-2 is in vpc-ffff, not vpc-0a1b2c3d"
 
 
-def test_subnets_as_the_settings_say_pass(ask: Any) -> None:
-    right = subnets(("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-0a1b2c3d"))
-    assert ask(network.network, right, network=EXISTING).level is Level.PASS
-
-
 RIGHT = (("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-0a1b2c3d"))
+
+
+def test_subnets_as_the_settings_say_pass(ask: Any) -> None:
+    assert ask(network.network, subnets(*RIGHT), network=EXISTING).level is Level.PASS
 
 
 def test_a_subnet_without_a_way_to_the_internet_fails(ask: Any) -> None:
@@ -339,19 +331,25 @@ def test_private_subnets_pass_by_a_nat_and_fail_by_an_internet_gateway(ask: Any)
     assert (public.level, "which takes no private address: subnet-1, subnet-2" in public.found) == (Level.FAIL, True)
 
 
-@pytest.mark.parametrize("lacking", [*box_config.ENDPOINTS, ""])
-def test_private_subnets_without_a_nat_need_every_endpoint_that_a_box_calls(ask: Any, lacking: str) -> None:
+def without_a_nat(*endpoints: str, without_private_dns: str = "") -> dict[str, Any]:
+    """Private subnets in which these interface endpoints stand."""
     world = subnets(*RIGHT, tables=(main_table(),))
     world["ec2 DescribeVpcEndpoints"] = {
         "VpcEndpoints": [
             {
                 "ServiceName": f"com.amazonaws.us-east-2.{name}",
                 "VpcEndpointType": "Interface",
-                "PrivateDnsEnabled": name != lacking,
+                "PrivateDnsEnabled": name != without_private_dns,
             }
-            for name in box_config.ENDPOINTS
+            for name in endpoints
         ]
     }
+    return world
+
+
+@pytest.mark.parametrize("lacking", [*box_config.ENDPOINTS, ""])
+def test_private_subnets_without_a_nat_need_every_endpoint_that_a_box_calls(ask: Any, lacking: str) -> None:
+    world = without_a_nat(*box_config.ENDPOINTS, without_private_dns=lacking)
     found = ask(network.network, world, network=PRIVATE)
     assert found.level is (Level.FAIL if lacking else Level.PASS), found
     assert not lacking or f"private DNS for {lacking}" in found.found
@@ -359,24 +357,13 @@ def test_private_subnets_without_a_nat_need_every_endpoint_that_a_box_calls(ask:
 
 @pytest.mark.parametrize("lacking", ["ecr.api", "ecr.dkr", "secretsmanager", ""])
 def test_private_subnets_without_a_nat_need_the_endpoints_of_a_gateways_tasks_as_well(ask: Any, lacking: str) -> None:
-    world = subnets(*RIGHT, tables=(main_table(),))
     fallback = Fallback(
         url="https://cloud.example/v1",
         model="m",
         key_secret="llm/fallback",  # pragma: allowlist secret
     )
     made = [*box_config.ENDPOINTS, "ecr.api", "ecr.dkr", "secretsmanager"]
-    world["ec2 DescribeVpcEndpoints"] = {
-        "VpcEndpoints": [
-            {
-                "ServiceName": f"com.amazonaws.us-east-2.{name}",
-                "VpcEndpointType": "Interface",
-                "PrivateDnsEnabled": True,
-            }
-            for name in made
-            if name != lacking
-        ]
-    }
+    world = without_a_nat(*(name for name in made if name != lacking))
     found = ask(network.network, world, network=PRIVATE, gateway=Gateway(fallback=fallback))
     assert found.level is (Level.FAIL if lacking else Level.PASS), found
     assert not lacking or f"private DNS for {lacking}" in found.found
@@ -593,8 +580,8 @@ def test_a_deploy_while_the_alarm_is_lit_is_warned_of(ask: Any) -> None:
 
 
 def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answers: Any) -> None:
-    aws = answers()
-    aws.answers = {"service-quotas GetServiceQuota": AccessDeniedError("servicequotas:GetServiceQuota", "grant it")}
+    denied = AccessDeniedError("servicequotas:GetServiceQuota", "grant it")
+    aws = answers({"service-quotas GetServiceQuota": denied})
     (line,) = preflight.run([("spot quota", account.spot_quota)], Ground(settings, aws))
     assert line.finding.level is Level.FAIL
     assert line.finding.found == "could not be checked: servicequotas:GetServiceQuota"
@@ -602,11 +589,8 @@ def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answe
 
 
 def test_a_check_that_stumbles_is_one_failed_line_and_the_others_are_heard(settings: Settings, answers: Any) -> None:
-    aws = answers()
-    aws.answers = {
-        "service-quotas GetServiceQuota": {"Quota": {}},
-        "sts GetCallerIdentity": {"Account": "1", "Arn": "a"},
-    }
+    identity = {"sts GetCallerIdentity": {"Account": "1", "Arn": "a"}}
+    aws = answers({"service-quotas GetServiceQuota": {"Quota": {}}, **identity})
     checks = [("spot quota", account.spot_quota), ("credentials", account.credentials)]
     stumbled, heard = preflight.run(checks, Ground(settings, aws))
     assert stumbled.finding.level is Level.FAIL
@@ -615,9 +599,7 @@ def test_a_check_that_stumbles_is_one_failed_line_and_the_others_are_heard(setti
 
 
 def test_without_credentials_there_is_one_message_instead_of_fifteen(settings: Settings, answers: Any) -> None:
-    aws = answers()
-    error = CredentialsError("no credentials", "sign in")
-    aws.answers = {"sts GetCallerIdentity": error}
+    aws = answers({"sts GetCallerIdentity": CredentialsError("no credentials", "sign in")})
     with pytest.raises(CredentialsError):
         preflight.run(preflight.CHECKS[:2], Ground(settings, aws))
 

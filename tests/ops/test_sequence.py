@@ -25,13 +25,13 @@ def account(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
                 raise MissingError(f"Stack {StackName} does not exist", "make deploy makes it")
             return {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]}
 
-        aws = answers()
-        aws.answers = {
+        script = {
             "cloudformation DescribeStacks": described,
             "s3 ListBuckets": {"Buckets": [{"Name": name} for name in buckets]},
             "s3 ListObjectVersions": {"Versions": [{"Size": 10_000_000_000}, {"Size": 8_000_000_000}]},
             "ssm GetParameters": {"Parameters": [{"Name": "/llm/on-demand-percentage"}]},
         }
+        aws = answers(script)
         monkeypatch.setattr(deploy, "Aws", lambda *_: aws)
         monkeypatch.setattr(deploy, "_cdk", lambda *_: None)
         return aws

@@ -21,8 +21,7 @@ NOW = datetime(2026, 7, 22, 12, tzinfo=UTC)
 
 
 def quota(settings: Settings, answers: Any, kind: str, vcpus: int, capacity: Capacity) -> tuple[Level, str]:
-    aws = answers()
-    aws.answers = {"service-quotas GetServiceQuota": {"Quota": {"Value": vcpus}}}
+    aws = answers({"service-quotas GetServiceQuota": {"Quota": {"Value": vcpus}}})
     check = account.spot_quota if kind == "spot" else account.on_demand_quota
     found = check(Ground(replace(settings, capacity=capacity), aws))
     return found.level, found.found

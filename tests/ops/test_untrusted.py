@@ -138,22 +138,10 @@ def test_what_an_operator_gives_as_a_reason_is_recorded_drawn_and_mailed_as_text
     assert "$5 #123 $6" in (tmp_path / "report.html").read_text()
 
 
-def test_the_models_answer_reaches_the_terminal_as_text(monkeypatch: pytest.MonkeyPatch, answers: Any) -> None:
+def test_the_models_answer_reaches_the_terminal_as_text(monkeypatch: pytest.MonkeyPatch, fleet_of: Any) -> None:
     said = json.dumps({"model": "m", "answer": EVIL, "seconds": 0.4})
-    monkeypatch.setattr(
-        context,
-        "Aws",
-        lambda region: answers(
-            **{
-                "autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": [{"TargetGroupARNs": ["arn:tg"]}]},
-                "elbv2 DescribeTargetHealth": {
-                    "TargetHealthDescriptions": [{"Target": {"Id": BOX}, "TargetHealth": {"State": "healthy"}}]
-                },
-                "ssm SendCommand": {"Command": {"CommandId": "c-1"}},
-                "ssm GetCommandInvocation": {"Status": "Success", "StandardOutputContent": said},
-            }
-        ),
-    )
+    aws = fleet_of({BOX: "healthy"}, {"Status": "Success", "StandardOutputContent": said})
+    monkeypatch.setattr(context, "Aws", lambda region: aws)
     done = CliRunner().invoke(main, ["ask", "hello"], color=True)
     assert done.exit_code == 0, done.output
     assert "[/x] [bold]\\[/bold] $5" in done.stdout
