@@ -201,7 +201,7 @@ class Front:
 
 @contextmanager
 def local(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[int]:
-    """A server on loopback, outside any box, that answers every GET and POST in this way; gives its port."""
+    """A server on loopback, outside any box, that answers every GET, POST and PUT in this way; gives its port."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -209,8 +209,7 @@ def local(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Itera
         def do_GET(self) -> None:
             answer(self)
 
-        def do_POST(self) -> None:
-            answer(self)
+        do_POST = do_PUT = do_GET  # noqa: N815 - http.server's names
 
         def log_message(self, format: str, *args: Any) -> None:
             """Quiet."""
@@ -228,6 +227,11 @@ def reply(handler: http.server.BaseHTTPRequestHandler, body: bytes, status: int 
     handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
     handler.wfile.write(body)
+
+
+def body_of(handler: http.server.BaseHTTPRequestHandler) -> Any:
+    """What the caller sent, as JSON."""
+    return json.loads(handler.rfile.read(int(handler.headers["Content-Length"])))
 
 
 def cut(handler: http.server.BaseHTTPRequestHandler, body: bytes) -> None:

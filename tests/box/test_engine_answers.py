@@ -1,9 +1,5 @@
 """What an engine that was taken over may say: an error of its own, never the end of whoever asked."""
 
-import http.server
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import config
@@ -13,24 +9,7 @@ import line
 import paths
 import pytest
 
-
-@contextmanager
-def answering(body: bytes) -> Iterator[int]:
-    """A server on loopback that says this to everybody; its port."""
-
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: Any) -> None:
-            """Nothing on the screen."""
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+from tests.box import servers
 
 
 @pytest.mark.parametrize(
@@ -39,13 +18,13 @@ def answering(body: bytes) -> Iterator[int]:
     ids=["deep lists", "deep objects", "two MiB", "no text", "a list", "a number", "a string"],
 )
 def test_answer_that_is_none_is_an_error_of_the_engines(body: bytes) -> None:
-    with answering(body) as port, pytest.raises(engine.EngineError):
+    with servers.local(lambda handler: servers.reply(handler, body)) as port, pytest.raises(engine.EngineError):
         engine.answer(engine.connect(5, port), "GET", "/api/ps")
 
 
 @pytest.mark.parametrize("body", [b"[]", b"{}", b'{"streams": 0}', b'{"line": [7], "streams": 0}', b"x"], ids=str)
 def test_lane_that_tells_something_else_has_not_answered(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    with answering(body) as port:
+    with servers.local(lambda handler: servers.reply(handler, body)) as port:
         monkeypatch.setattr(line.names, "LANE_ADMIN_PORT", port)
         assert line.look() is None
 

@@ -1,9 +1,8 @@
 """The custom resources' functions on moto: what they do, what they leave alone, and what CloudFormation is told."""
 
-import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import boto3
@@ -13,6 +12,7 @@ from botocore.exceptions import ClientError
 from moto import mock_aws
 
 from lambdas.resources import create_if_absent, create_table, require_artifacts
+from tests.box import servers
 
 pytestmark = pytest.mark.slow  # loads moto
 
@@ -21,39 +21,24 @@ KEYS = ["artifacts/engine.tgz", "artifacts/model.gguf"]
 TABLE = {"Table": "llm-gateway", "PartitionKey": "pk", "SortKey": "sk", "Expiry": "ttl"}
 
 
-class Answers(HTTPServer):
+@dataclass
+class Answers:
     """Where CloudFormation waits for the answer: a presigned address, stood in for by a local server."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Receiver)
-        self.received: list[dict[str, Any]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/answer?signature=x"
-
-
-class Receiver(BaseHTTPRequestHandler):
-    server: Answers
-
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.received.append(json.loads(body))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, *_arguments: Any) -> None:
-        """The answers are asserted on; a request log would only be noise."""
+    port: int
+    received: list[dict[str, Any]]
 
 
 @pytest.fixture
 def cloudformation() -> Iterator[Answers]:
-    with Answers() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    received: list[dict[str, Any]] = []
+
+    def receive(handler: BaseHTTPRequestHandler) -> None:
+        received.append(servers.body_of(handler))
+        servers.reply(handler, b"")
+
+    with servers.local(receive) as port:
+        yield Answers(port, received)
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +56,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def request(cloudformation: Answers, kind: str, properties: dict[str, Any]) -> dict[str, Any]:
     return {
         "RequestType": kind,
-        "ResponseURL": cloudformation.url,
+        "ResponseURL": f"http://127.0.0.1:{cloudformation.port}/answer?signature=x",
         "StackId": "arn:aws:cloudformation:us-east-2:123456789012:stack/llm-lever/1",
         "RequestId": "r-1",
         "LogicalResourceId": "Parameters",

@@ -5,8 +5,6 @@ import http.server
 import json
 import re
 import subprocess
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +14,10 @@ from fleet.account.aws_errors import MissingError, OperatorError
 from fleet.core import ask_document
 from fleet.core.errors import UserError
 from fleet.ops import ask
+from tests.box import servers
 
 # What a shell would act on, if it ever read the prompt.
 NASTY = "'; touch /tmp/owned; $(reboot) `id` \\ \" \n {{ prompt }} ASK\n$HOME ünïcödé ☃"
-
-
-class Engine(http.server.BaseHTTPRequestHandler):
-    """Ollama's generate route, echoing the prompt."""
-
-    asked: list[dict[str, Any]] = []  # noqa: RUF012  one engine, one list
-
-    def do_POST(self) -> None:
-        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.asked.append({"path": self.path, **question})
-        body = json.dumps({"response": f"heard: {question['prompt']}"}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
-
-
-@pytest.fixture
-def engine() -> Iterator[int]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    Engine.asked.clear()
-    yield server.server_port
-    server.shutdown()
-    server.server_close()
 
 
 def run_document(prompt: str, port: int, tmp_path: Path) -> subprocess.CompletedProcess[str]:
@@ -63,13 +34,18 @@ def run_document(prompt: str, port: int, tmp_path: Path) -> subprocess.Completed
 
 
 @pytest.mark.parametrize("prompt", ["hello", NASTY, "x" * 4096])
-def test_the_prompt_reaches_the_engine_byte_for_byte_and_no_shell_reads_it(
-    prompt: str, engine: int, tmp_path: Path
-) -> None:
-    done = run_document(prompt, engine, tmp_path)
+def test_the_prompt_reaches_the_engine_byte_for_byte_and_no_shell_reads_it(prompt: str, tmp_path: Path) -> None:
+    asked: list[dict[str, Any]] = []
+
+    def echo(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append({"path": handler.path, **servers.body_of(handler)})
+        servers.reply(handler, json.dumps({"response": f"heard: {asked[-1]['prompt']}"}).encode())
+
+    with servers.local(echo) as port:
+        done = run_document(prompt, port, tmp_path)
     assert done.stderr == ""
     assert json.loads(done.stdout)["answer"] == f"heard: {prompt}"
-    (question,) = Engine.asked
+    (question,) = asked
     assert (question["path"], question["model"], question["stream"]) == ("/api/generate", "house-model:31b-q4", False)
 
 

@@ -4,9 +4,8 @@ import contextlib
 import http.server
 import io
 import json
-import threading
 import time
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from botocore.config import Config
@@ -15,6 +14,7 @@ from fleet.account import access
 from fleet.account.aws_errors import AccessDeniedError, OperatorError, RateExceededError, UnreachableError
 from fleet.core import names
 from fleet.ops import commands
+from tests.box import servers
 
 DECIDED = {"action": "pinned", "reason": "by me: holiday", "outcome": "done"}
 
@@ -80,41 +80,26 @@ def test_an_invocation_that_was_not_answered_is_not_sent_again_and_said(scripted
     assert "fleetctl status" in raised.value.remedy
 
 
-class _Slow(http.server.BaseHTTPRequestHandler):
-    """A function that works longer than its caller waits, or is busy."""
-
-    asked: ClassVar[list[str]] = []
-    seconds, status = 0.0, 200
-
-    def do_POST(self) -> None:
-        self.asked.append(self.path)
-        time.sleep(self.seconds)
-        with contextlib.suppress(OSError):  # the caller has hung up
-            self.send_response(self.status)
-            self.send_header("Content-Length", "2")
-            self.end_headers()
-            self.wfile.write(b"{}")
-
-    def log_message(self, *_: Any) -> None: ...
-
-
 @pytest.mark.parametrize(("seconds", "status"), [(1.0, 200), (0.0, 429), (0.0, 503)])
 def test_the_operators_access_sends_an_invocation_once(
     monkeypatch: pytest.MonkeyPatch, seconds: float, status: int
 ) -> None:
     assert access._INVOKE.read_timeout > names.WATCHDOG_TIMEOUT_SECONDS
     monkeypatch.setattr(access, "_INVOKE", access._INVOKE.merge(Config(read_timeout=0.3)))
-    monkeypatch.setattr(_Slow, "asked", [])
-    monkeypatch.setattr(_Slow, "seconds", seconds)
-    monkeypatch.setattr(_Slow, "status", status)
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Slow) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+    asked: list[str] = []
+
+    def slow_or_busy(handler: http.server.BaseHTTPRequestHandler) -> None:
+        asked.append(handler.path)
+        time.sleep(seconds)
+        with contextlib.suppress(OSError):  # the caller has hung up
+            servers.reply(handler, b"{}", status)
+
+    with servers.local(slow_or_busy) as port:
         keys = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "x"}
-        aws = access.Aws("us-east-2", {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{server.server_port}"})
+        aws = access.Aws("us-east-2", {**keys, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"})
         with pytest.raises(OperatorError):
             aws.call("lambda", "Invoke", FunctionName="llm-watchdog")
-        server.shutdown()
-    assert len(_Slow.asked) == 1
+    assert len(asked) == 1
 
 
 def test_every_command_says_what_it_does_before_it_asks() -> None:

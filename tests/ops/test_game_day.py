@@ -1,8 +1,8 @@
 """The game day: the whole day on the embedded AWS, the load's arithmetic, the live stage on scripted answers."""
 
 import http.server
+import itertools
 import json
-import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -23,6 +23,7 @@ from fleet.gameday.scenario import STEPS, Day, play
 from fleet.gameday.stage import StageError
 from fleet.localaws import standing_fleet
 from fleet.localaws.deployed import Deployed
+from tests.box import servers
 from tests.synth import CDK_JSON
 
 
@@ -143,34 +144,18 @@ def test_an_outage_that_never_ends_lasts_to_the_last_failure() -> None:
     assert Summary.of([]).requests == 0
 
 
-class Engine(http.server.BaseHTTPRequestHandler):
-    """Answers every second request with a 503."""
-
-    count = 0
-
-    def do_POST(self) -> None:
-        Engine.count += 1
-        self.rfile.read(int(self.headers["Content-Length"]))
-        body = b'{"response": "x"}'
-        self.send_response(503 if Engine.count % 2 else 200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: Any) -> None:
-        """Quiet."""
-
-
 def test_the_load_keeps_what_each_request_met_and_stops_with_its_block() -> None:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Engine)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    with Load(f"http://127.0.0.1:{server.server_port}", "m", pause_seconds=0) as load:
+    every_second = itertools.cycle((503, 200))
+
+    def engine(handler: http.server.BaseHTTPRequestHandler) -> None:
+        servers.body_of(handler)
+        servers.reply(handler, b'{"response": "x"}', next(every_second))
+
+    with servers.local(engine) as port, Load(f"http://127.0.0.1:{port}", "m", pause_seconds=0) as load:
         deadline = time.monotonic() + 20
         while len(load.requests) < 20 and time.monotonic() < deadline:
             time.sleep(0.02)
     count = len(load.requests)
-    server.shutdown()
-    server.server_close()
     assert count >= 20
     assert {request.error for request in load.requests} == {"", "HTTP 503"}
     time.sleep(0.05)
