@@ -42,15 +42,28 @@ def synth(out: Path, settings: dict[str, Any] | None = None, cdk_json: Path = CD
 
 def in_process(out: Path, settings: dict[str, Any]) -> Path:
     """The same without a process of its own and CDK's own validation."""
-    import aws_cdk as cdk  # seconds that most tests do without
+    synthesized(out / "cdk.out", settings)
+    return out / "cdk.out"
 
-    from app import build
+
+def synthesized(assembly: Path, settings: dict[str, Any], build: Any = None, *, nag: bool = False) -> Any:
+    """The CDK app that was synthesized into `assembly`, by `build` or whole; with cdk-nag's findings in its report."""
+    import aws_cdk as cdk  # seconds that most tests do without
+    import cdk_nag
+
+    from app import build as whole
 
     context = json.loads(CDK_JSON.read_text())["context"]
-    app = cdk.App(outdir=str(out / "cdk.out"), context=context, builtin_cloud_formation_validation=False)
-    build(app, validation.check({**context["fleet"], **settings}))
-    app.synth()
-    return out / "cdk.out"
+    app = cdk.App(outdir=str(assembly), context=context, builtin_cloud_formation_validation=False)
+    (build or whole)(app, validation.check({**context["fleet"], **settings}))
+    if nag:
+        cdk.Validations.of(app).add_plugins(cdk_nag.AwsSolutionsChecks(app))
+    try:
+        app.synth()
+    except RuntimeError as error:
+        if not nag or "ValidationFailed" not in str(error):  # findings are read from the report
+            raise
+    return app
 
 
 def change_user_data(assembly: Path) -> None:

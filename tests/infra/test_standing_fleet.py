@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import aws_cdk as cdk
 import pytest
 
-from app import build
 from fleet.account.access import Aws
 from fleet.config import immutable, validation
 from fleet.config.settings import Settings
@@ -26,13 +24,12 @@ from fleet.ops import checks_deploy
 from fleet.ops import review as comparison
 from fleet.ops.checks import Ground, Level
 from fleet.ops.review import create_only
-from tests.synth import CDK_JSON
+from tests.synth import CDK_JSON, in_process
 
 pytestmark = pytest.mark.slow
 
 Raw = dict[str, Any]
-CONTEXT = json.loads(CDK_JSON.read_text())["context"]
-BASE: Raw = CONTEXT["fleet"]
+BASE: Raw = json.loads(CDK_JSON.read_text())["context"]["fleet"]
 OWN_POOL = {
     "instance_type": "g6.2xlarge",
     "vcpus": 8,
@@ -141,16 +138,6 @@ def merged(raw: Raw, change: Raw) -> Raw:
     }
 
 
-def synthesized(raw: Raw, out: Path) -> Settings:
-    """The assembly of these settings, in this process."""
-    settings = validation.check(raw)
-    context = {key: value for key, value in CONTEXT.items() if key != "fleet"}
-    app = cdk.App(outdir=str(out), context=context, builtin_cloud_formation_validation=False)
-    build(app, settings)
-    app.synth()
-    return settings
-
-
 def every_setting(kind: Any = Settings, prefix: str = "") -> Iterator[str]:
     for field in dataclasses.fields(kind):
         if dataclasses.is_dataclass(field.type):
@@ -201,14 +188,15 @@ def test_what_replaces_a_resource_is_as_cloudformations_schemas_say(
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_standing_fleet_takes_it_and_every_consumer_follows(name: str, live: Deployed, tmp_path: Path) -> None:
     before = physical_ids(live)
-    settings = synthesized(merged(BASE, TAKEN[name]), tmp_path / "cdk.out")
+    raw = merged(BASE, TAKEN[name])
+    assembly, settings = in_process(tmp_path, raw), validation.check(raw)
     after = dataclasses.replace(live, settings=settings)
     fill_store(after)
     if name == "a zone less":
         live.reclaim()  # a box stands in the first subnet here
     assert checks_deploy.settings(ground(live, settings)).level is Level.PASS
-    for stack in cloud_assembly.stacks(tmp_path / "cdk.out"):
-        cloud_assembly.deploy(live.aws, tmp_path / "cdk.out", stack)
+    for stack in cloud_assembly.stacks(assembly):
+        cloud_assembly.deploy(live.aws, assembly, stack)
         assert live.aws.control("unresolved", stack=stack, region=live.aws.region) == []
     assert_consumers_agree(after)
     gone = before - physical_ids(live)
@@ -265,8 +253,8 @@ def test_in_a_vpc_of_its_own_zones_come_and_go_with_their_subnets(live: Deployed
     reached = {"route_table_ids": tables, "private_subnets": True}
     grown = {"fleet_name": "own", "network": {"vpc_id": vpc, "subnet_ids": subnets, **reached}}
     for number, change in enumerate([own, grown]):
-        out = tmp_path / str(number)
-        fleet = Deployed(live.aws, synthesized({**BASE, **change}, out))
+        out = in_process(tmp_path / str(number), change)
+        fleet = Deployed(live.aws, validation.check({**BASE, **change}))
         for stack in cloud_assembly.stacks(out):
             if stack == "own-group":
                 fill_store(fleet)
@@ -280,8 +268,7 @@ def test_in_a_vpc_of_its_own_zones_come_and_go_with_their_subnets(live: Deployed
 
 
 def test_a_group_grows_and_shrinks_by_its_policies_and_no_deploy_resets_it(live: Deployed, tmp_path: Path) -> None:
-    out = tmp_path / "cdk.out"
-    synthesized(merged(BASE, {"capacity": {"grow_to": 2, "max": 3}}), out)
+    out = in_process(tmp_path, merged(BASE, {"capacity": {"grow_to": 2, "max": 3}}))
     cloud_assembly.deploy(live.aws, out, "llm-group")
     scaling, alarms = live.aws.client("autoscaling"), live.aws.client("cloudwatch")
     policies = {each["PolicyARN"]: each for each in scaling.describe_policies()["ScalingPolicies"]}
@@ -303,8 +290,7 @@ def test_a_group_grows_and_shrinks_by_its_policies_and_no_deploy_resets_it(live:
     assert (group["MaxSize"], group["DesiredCapacity"]) == (4, 2)
     assert (act("llm-shrink"), act("llm-shrink")) == (1, 1)
 
-    synthesized(BASE, tmp_path / "without")
-    cloud_assembly.deploy(live.aws, tmp_path / "without", "llm-group")
+    cloud_assembly.deploy(live.aws, in_process(tmp_path / "without", {}), "llm-group")
     assert scaling.describe_policies()["ScalingPolicies"] == []
 
 

@@ -12,7 +12,9 @@ from fleet.cli import look_back
 from fleet.cli.fleetctl import main
 from fleet.core import names
 from fleet.localaws.deployed import Deployed
-from tests.infra.test_faults import as_called, experiments, synthesized
+from stacks import faults as stack
+from tests.infra.test_faults import as_called, experiments
+from tests.synth import synthesized
 
 pytestmark = pytest.mark.slow  # synthesizes stacks of its own
 
@@ -34,7 +36,7 @@ def play(live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
 @pytest.fixture
 def made(live: Deployed, tmp_path: Path) -> dict[str, str]:
     """What `make faults` makes: ids by fault."""
-    synthesized(tmp_path / "faults", {})
+    synthesized(tmp_path / "faults", {}, stack.build)
     fis = live.aws.client("fis")
     found = {}
     for fault, properties in experiments(tmp_path / "faults").items():
