@@ -11,7 +11,10 @@ from fleet.config.settings import Settings
 from fleet.eventlog.events import Event
 from fleet.sim.cloud.behaviour import AlarmModel, Behaviour, Boots, Events
 from fleet.sim.cloud.simulated_cloud import SimulatedCloud
+from fleet.sim.drills import drill
+from fleet.sim.drills.replay import History
 from fleet.sim.markets.market import PLENTY, Market, MarketPool, Step, pool
+from fleet.sim.policies.catalogue import WatchdogPolicy
 from lambdas.watchdog.handler import run
 
 HOUR = 3600.0
@@ -73,6 +76,14 @@ def build(
     if watched:
         cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=settings, now=now))
     return cloud, log
+
+
+def lived(
+    scene: Market | History, policy: drill.Policy | None = None, **drawn: Any
+) -> tuple[list[Event], drill.Result]:
+    """A drill of the watchdog, or of another policy: its log and what it came to."""
+    log: list[Event] = []
+    return log, drill.run(drill.Drill(scene, emit=log.append, **drawn), policy or WatchdogPolicy())
 
 
 def told(log: list[Event], kind: str, **fields: Any) -> list[float]:

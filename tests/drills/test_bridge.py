@@ -15,9 +15,8 @@ from fleet.sim.drills.droughts import Droughts
 from fleet.sim.markets import levels, synthetic
 from fleet.sim.markets.market import Market, Step
 from fleet.sim.policies.catalogue import WatchdogPolicy, without_valve
-from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
-from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, told
+from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, build, exact, lived, market, told
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +31,9 @@ def bridge(settings: Settings) -> Settings:
     return replace(settings, policy="bridge", bridge=limits)
 
 
-def lived(settings: Settings, scene: Market, behaviour: Behaviour, seed: int = 0) -> tuple[list[Event], drill.Result]:
-    log: list[Event] = []
-    result = drill.run(Drill(scene, settings, behaviour, seed=seed, emit=log.append), WatchdogPolicy())
-    return log, result
+def watched(settings: Settings, scene: Market) -> tuple[SimulatedCloud, list[Event]]:
+    """A fleet that begins armed and empty."""
+    return build(settings, scene, watched=True, state=State(Mode.ARMED).dumps())
 
 
 def ended_by_us_while_alone(log: list[Event]) -> list[Event]:
@@ -59,7 +57,7 @@ def test_window_of_a_drought_is_first_failure_patience_flip_and_boot(
     bridge: Settings, scores: Scores, waited: int
 ) -> None:
     """Patience ends by the clock's own event; where no zone sells there is none."""
-    log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact(scores=scores))
+    log, result = lived(market((HOUR, 0), (5 * HOUR, 1000)), settings=bridge, behaviour=exact(scores=scores))
     failover = told(log, "decision", action="failover")[0]
     assert failover == HOUR + 15 + 1 + waited  # attempt at the notice, its event
     lost = result.measure.windows[1]
@@ -67,14 +65,14 @@ def test_window_of_a_drought_is_first_failure_patience_flip_and_boot(
 
 
 def test_market_that_answers_after_two_minutes_sees_no_failover(bridge: Settings) -> None:
-    log, _ = lived(bridge, market((HOUR, 0), (HOUR + 120, 1000)), exact(scores=HOPEFUL))
+    log, _ = lived(market((HOUR, 0), (HOUR + 120, 1000)), settings=bridge, behaviour=exact(scores=HOPEFUL))
     assert not told(log, "decision", action="failover")
 
 
 @pytest.mark.parametrize("patience", [60, 130, 300])
 def test_patience_is_a_setting(bridge: Settings, patience: int) -> None:
     settings = replace(bridge, bridge=replace(bridge.bridge, patience_seconds=patience))
-    log, _ = lived(settings, market((HOUR, 0), (5 * HOUR, 1000)), exact(scores=HOPEFUL))
+    log, _ = lived(market((HOUR, 0), (5 * HOUR, 1000)), settings=settings, behaviour=exact(scores=HOPEFUL))
     assert told(log, "decision", action="failover")[0] == HOUR + 15 + 1 + patience + 1
 
 
@@ -95,7 +93,7 @@ def test_every_drought_is_decided_within_20_s_and_none_within_patience_while_a_p
 
 def test_alarm_path_holds_when_every_event_but_the_scans_is_lost(bridge: Settings) -> None:
     lossy = exact(events=Events(delay=(1, 1), lost_share=1.0))
-    log, _ = lived(bridge, market((HOUR, 0), (20 * HOUR, 1000)), lossy)
+    log, _ = lived(market((HOUR, 0), (20 * HOUR, 1000)), settings=bridge, behaviour=lossy)
     (failover,) = told(log, "decision", action="failover")
     assert failover <= HOUR + 5 + 12 * 60 + 60 + 300 + bridge.scan_seconds
 
@@ -103,7 +101,7 @@ def test_alarm_path_holds_when_every_event_but_the_scans_is_lost(bridge: Setting
 def test_doubled_and_late_events_never_fail_over_twice(bridge: Settings) -> None:
     unruly = replace(Behaviour(), events=Events(doubled_share=1.0, late_share=0.5))
     for seed in range(3):
-        log, _ = lived(bridge, market((HOUR, 0), (9 * HOUR, 1000)), unruly, seed)
+        log, _ = lived(market((HOUR, 0), (9 * HOUR, 1000)), settings=bridge, behaviour=unruly, seed=seed)
         assert len(told(log, "decision", action="failover")) == 1
         assert len([e for e in log if e.kind == "mail" and "failover" in e.fields["subject"]]) == 1
 
@@ -113,8 +111,7 @@ def test_doubled_and_late_events_never_fail_over_twice(bridge: Settings) -> None
 
 def test_drought_of_22_july_is_left_in_a_third_of_the_minutes(bridge: Settings) -> None:
     """Scores were recorded twice that day; at the policy's other readings they are drawn from the market."""
-    log: list[Event] = []
-    result = drill.run(Drill(replay.load("07-21"), bridge, emit=log.append), WatchdogPolicy())
+    log, result = lived(replay.load("07-21"), settings=bridge)
     (failover,) = [e.at for e in log if e.kind == "decision" and e.fields["action"] == "failover"]
     assert 0 <= (failover - datetime(2026, 7, 22, 0, 14, 30, tzinfo=UTC)).total_seconds() <= 40
     assert max(window.seconds for window in result.measure.windows) <= 9 * 60
@@ -125,19 +122,12 @@ def test_noon_reclaim_of_22_july_is_ridden_out_by_a_fleet_that_is_on_spot(bridge
 
     How the zones scored at that hour was not recorded.
     """
-    record, log = replay.load("07-21"), list[Event]()
+    record = replay.load("07-21")
     morning = datetime(2026, 7, 22, 11, tzinfo=UTC).timestamp()
     steps = [step for step in record.market.steps() if step.at >= morning]
     scene = replace(record.market, start=morning, read=lambda: iter([Step(morning, "g6.xlarge", 1), *steps]))
-    cloud = SimulatedCloud(
-        scene,
-        settings=bridge,
-        behaviour=replace(record.behaviour, scores=HOPEFUL),
-        emit=log.append,
-        state=State(Mode.ARMED).dumps(),
-        serving="spot",
-    )
-    cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=bridge, now=now))
+    hopeful = replace(record.behaviour, scores=HOPEFUL)
+    cloud, log = build(bridge, scene, hopeful, watched=True, state=State(Mode.ARMED).dumps(), serving="spot")
     cloud.run(until=morning + 2 * HOUR)
     assert [e for e in log if e.kind == "notice"]
     assert [e for e in log if e.kind == "decision" and e.fields["action"] == "waiting"]
@@ -145,10 +135,9 @@ def test_noon_reclaim_of_22_july_is_ridden_out_by_a_fleet_that_is_on_spot(bridge
 
 
 def test_night_of_28_july_needs_nobody(bridge: Settings) -> None:
-    log: list[Event] = []
-    lived = drill.run(Drill(replay.load("07-27"), bridge, emit=log.append), WatchdogPolicy())
-    assert max(window.seconds for window in lived.measure.windows) < 8 * 60
-    assert lived.measure.windows[-1].start < datetime(2026, 7, 28, 2, 5, tzinfo=UTC).timestamp()
+    _, result = lived(replay.load("07-27"), settings=bridge)
+    assert max(window.seconds for window in result.measure.windows) < 8 * 60
+    assert result.measure.windows[-1].start < datetime(2026, 7, 28, 2, 5, tzinfo=UTC).timestamp()
 
 
 # --- warnings and returns -----------------------------------------------------------------------------------------
@@ -157,16 +146,14 @@ AHEAD = {"recommendation_ahead_share": 1.0, "recommendation_ahead": (500, 500)}
 
 
 def test_loss_that_was_announced_in_time_costs_nobody_a_second(bridge: Settings) -> None:
-    log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact(**AHEAD))
+    log, result = lived(market((HOUR, 0), (5 * HOUR, 1000)), settings=bridge, behaviour=exact(**AHEAD))
     assert len(told(log, "decision", action="bridged")) == 1
     assert len(result.measure.windows) == 1  # the first boot
 
 
 def test_warning_while_nothing_is_sold_keeps_the_box_that_cannot_be_bought_back(bridge: Settings) -> None:
     scene = market((HOUR, 0), (9 * HOUR, 1000), spares=True)
-    log: list[Event] = []
-    cloud = SimulatedCloud(scene, settings=bridge, behaviour=exact(), emit=log.append, state=State(Mode.ARMED).dumps())
-    cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=bridge, now=now))
+    cloud, log = watched(bridge, scene)
     cloud.run(until=START + 2 * HOUR)
     for box in list(cloud.ec2.running.values()):
         cloud.ec2.recommend(box)
@@ -177,7 +164,9 @@ def test_warning_while_nothing_is_sold_keeps_the_box_that_cannot_be_bought_back(
 
 
 def test_return_waits_for_the_bar_of_calm_and_is_launch_first(bridge: Settings) -> None:
-    log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), exact(scores=Scores(wrong_share=0)))
+    log, result = lived(
+        market((HOUR, 0), (5 * HOUR, 1000)), settings=bridge, behaviour=exact(scores=Scores(wrong_share=0))
+    )
     (back,) = told(log, "decision", action="re-arm")
     assert abs(back - (5 * HOUR + bridge.bridge.return_after_seconds)) <= 2 * bridge.scan_seconds
     assert len(result.measure.windows) == 2
@@ -189,7 +178,7 @@ def test_return_waits_for_the_bar_of_calm_and_is_launch_first(bridge: Settings) 
 @pytest.mark.parametrize("replaces", [True, False])
 def test_flips_in_both_worlds_never_end_the_last_serving_box(bridge: Settings, replaces: bool) -> None:
     steps = [(HOUR, 0), (4 * HOUR, 1000), (8 * HOUR, 0), (9 * HOUR, 1000)]
-    log, _ = lived(bridge, market(*steps), exact(replaces_wrong_kind=replaces))
+    log, _ = lived(market(*steps), settings=bridge, behaviour=exact(replaces_wrong_kind=replaces))
     assert len(told(log, "decision", action="re-armed")) >= 1
     assert not ended_by_us_while_alone(log)
 
@@ -197,24 +186,22 @@ def test_flips_in_both_worlds_never_end_the_last_serving_box(bridge: Settings, r
 def test_swap_of_16_july_does_not_happen_on_a_return(bridge: Settings) -> None:
     """Then, 8.7 s after its launch a cold spot box counted as capacity and ended the healthy on-demand one."""
     swift = exact(running_after=(8.7, 8.7), warmup_seconds=0)
-    log, result = lived(bridge, market((HOUR, 0), (5 * HOUR, 1000)), swift)
+    log, result = lived(market((HOUR, 0), (5 * HOUR, 1000)), settings=bridge, behaviour=swift)
     assert told(log, "decision", action="re-armed")
     assert not ended_by_us_while_alone(log)
     assert len(result.measure.windows) == 2  # first boot, drought; none at the return
 
 
 def test_rebalancing_never_ends_the_last_serving_box(bridge: Settings) -> None:
-    log, _ = lived(bridge, market((HOUR, 0), (HOUR + 300, 1000), (6 * HOUR, 0), (9 * HOUR, 1000)), exact(**AHEAD))
+    scene = market((HOUR, 0), (HOUR + 300, 1000), (6 * HOUR, 0), (9 * HOUR, 1000))
+    log, _ = lived(scene, settings=bridge, behaviour=exact(**AHEAD))
     assert told(log, "rebalance")
     assert not ended_by_us_while_alone(log)
 
 
 @pytest.mark.parametrize("path", ["refresh", "health"])
 def test_deploys_and_health_replacements_never_end_the_last_serving_box(bridge: Settings, path: str) -> None:
-    log: list[Event] = []
-    scene = market(hours=6)
-    cloud = SimulatedCloud(scene, settings=bridge, behaviour=exact(), emit=log.append, state=State(Mode.ARMED).dumps())
-    cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=bridge, now=now))
+    cloud, log = watched(bridge, market(hours=6))
     cloud.run(until=START + HOUR)
     if path == "refresh":
         cloud.autoscaling.start_refresh(has_desired_configuration=True)
@@ -232,7 +219,7 @@ def test_limit_of_on_demand_hours_chooses_degraded_service_over_cost_until_midni
     settings = replace(bridge, watchdog=replace(bridge.watchdog, on_demand_hours_per_day=2))
     steps = [Step(START, "g6.xlarge", 1000), Step(START + HOUR, "g6.xlarge", 0)]
     scene = replace(market(hours=30), read=lambda: iter(steps))
-    log, result = lived(settings, scene, exact())
+    log, result = lived(scene, settings=settings, behaviour=exact())
     (limited, *_) = [e for e in log if e.kind == "mail" and "used up" in e.fields["subject"]]
     by_day = result.measure.box_seconds["on-demand"] / 3600
     assert by_day <= 2 * 2 + 0.5  # two UTC days, each to one scan

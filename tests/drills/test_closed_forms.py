@@ -23,7 +23,7 @@ from fleet.sim.policies.catalogue import (
     SpotOnly,
     WatchdogPolicy,
 )
-from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, market, with_steps
+from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, lived, market, with_steps
 
 SPOT_USD, ON_DEMAND_USD = 0.34, 0.8048
 FIRST_ATTEMPT, NOTICE, HEARD = 2, 120, 5
@@ -43,8 +43,7 @@ def test_no_reclaims_no_degraded_minute_after_the_first_boot(name: str, settings
 def test_a_market_that_never_sells_costs_on_demand_from_the_failover_on(settings: Settings) -> None:
     """The group never served, so its alarm is met by the 1500 s of a cold boot; the scan at 30 min fails over."""
     hours = 24
-    log: list[Event] = []
-    result = drill.run(Drill(market((0, 0), hours=hours), settings, EXACT, emit=log.append), WatchdogPolicy())
+    result = drill.run(Drill(market((0, 0), hours=hours), settings, EXACT), WatchdogPolicy())
     failover = settings.watchdog.scan_seconds
     ran = hours * HOUR - failover - FLIP_TO_LAUNCH
     assert result.measure.cost_usd == pytest.approx(ON_DEMAND_USD * ran / HOUR, rel=1e-6)
@@ -139,8 +138,7 @@ def test_missing_data_that_does_not_breach_never_lights_the_alarm(settings: Sett
     """The default of healthy_host_count(): with no target registered the metric vanishes and nobody is told."""
 
     def alarms(behaviour: Behaviour) -> list[str]:
-        log: list[Event] = []
-        drill.run(Drill(market((HOUR, 0), hours=6), settings, behaviour, emit=log.append), SpotOnly())
+        log, _ = lived(market((HOUR, 0), hours=6), SpotOnly(), settings=settings, behaviour=behaviour)
         return [event.fields["state"] for event in log if event.kind == "alarm"]
 
     assert "ALARM" in alarms(EXACT)

@@ -11,12 +11,12 @@ import pytest
 
 from fleet.config.settings import Capacity
 from fleet.eventlog import events
-from fleet.eventlog.events import Event
-from fleet.sim.drills import drill, replay
-from fleet.sim.drills.drill import Drill, default_settings
+from fleet.sim.drills import replay
+from fleet.sim.drills.drill import default_settings
 from fleet.sim.markets import synthetic
 from fleet.sim.markets.market import Market
 from fleet.sim.policies.catalogue import COMPARED, POLICIES, without_valve
+from tests.drills.by_hand import lived
 
 pytestmark = pytest.mark.slow  # drills whole regions
 
@@ -50,16 +50,15 @@ def test_a_strangers_ten_lines_come_to_the_same_minutes_and_dollars(scene: str, 
     market, capacity = SCENES[scene]
     assert isinstance(market, Market | replay.History)
     settings = without_valve(default_settings().__class__(**{**vars(default_settings()), "capacity": capacity}))
-    log: list[Event] = []
-    measure = drill.run(Drill(market, settings, emit=log.append), POLICIES[name]).measure
+    log, result = lived(market, POLICIES[name], settings=settings)
     path = tmp_path / "events.jsonl"
     with path.open("w") as file:
         events.write(log, file)
     minutes, usd = strangers_sums(path)
     for event in log:
         assert set(event.fields) <= set(events.FIELDS[event.kind]), event
-    assert minutes == pytest.approx(measure.degraded_minutes, abs=0.01)
-    assert usd == pytest.approx(measure.cost_usd, abs=0.001)
+    assert minutes == pytest.approx(result.measure.degraded_minutes, abs=0.01)
+    assert usd == pytest.approx(result.measure.cost_usd, abs=0.001)
 
 
 def test_the_page_has_every_kind_with_its_fields_row_by_row() -> None:
@@ -72,8 +71,7 @@ def test_the_page_has_every_kind_with_its_fields_row_by_row() -> None:
 
 
 def test_a_log_that_was_written_is_read_back_the_same(tmp_path: Path) -> None:
-    log: list[Event] = []
-    drill.run(Drill(replay.load("07-27"), emit=log.append), POLICIES["alarm"])
+    log, _ = lived(replay.load("07-27"), POLICIES["alarm"])
     path = tmp_path / "events.jsonl"
     with path.open("w") as file:
         events.write(log, file)
@@ -84,10 +82,8 @@ def test_a_log_that_was_written_is_read_back_the_same(tmp_path: Path) -> None:
 
 def test_every_kind_and_field_of_a_log_is_documented() -> None:
     text = Path(__file__).parents[2].joinpath("docs/event-log.md").read_text()
-    log: list[Event] = []
-    for name in replay.names():
-        drill.run(Drill(replay.load(name), emit=log.append), POLICIES["alarm"])
-    written = {(event.kind, key) for event in log for key in event.fields} | set(told_by_the_demo())
+    logs = (lived(replay.load(name), POLICIES["alarm"])[0] for name in replay.names())
+    written = {(event.kind, key) for log in logs for event in log for key in event.fields} | set(told_by_the_demo())
     assert ("deploy", "lever") in written
     for kind, key in written:
         assert f"`{kind}`" in text

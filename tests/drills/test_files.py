@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from fleet.core.errors import UserError
-from fleet.eventlog.events import Event
-from fleet.sim.drills import drill, replay
-from fleet.sim.drills.drill import Drill
+from fleet.sim.drills import replay
 from fleet.sim.markets import files, synthetic
 from fleet.sim.markets.market import PLENTY
-from fleet.sim.policies.catalogue import WatchdogPolicy
+from tests.drills.by_hand import lived
 
 HAND_WRITTEN = """\
 # two pools; the first is taken on the first night
@@ -235,8 +233,7 @@ def test_one_type_in_two_zones_is_two_pools_named_together_or_apart(tmp_path: Pa
 
 
 def test_the_hand_written_market_that_ships_has_one_routine_reclaim_and_one_failover() -> None:
-    log: list[Event] = []
-    drill.run(Drill(files.load([synthetic.FOLDER / "drought.market"]), emit=log.append), WatchdogPolicy())
+    log, _ = lived(files.load([synthetic.FOLDER / "drought.market"]))
     actions = [event.fields["action"] for event in log if event.kind == "decision"]
     assert actions.count("failover") == 1
     assert len([event for event in log if event.kind == "notice"]) == 2

@@ -19,18 +19,16 @@ from fleet.sim.drills import drill
 from fleet.sim.drills import replay as history
 from fleet.sim.drills.drill import Drill
 from fleet.sim.policies.catalogue import DynamicFallback, SpotOnly, WatchdogPolicy
+from tests.drills.by_hand import lived
 
 Replay = tuple[drill.Result, tuple[Event, ...], dict[str, Any]]
 
 
 @cache
 def replay(name: str, *, drain: Drain | None = None, **group: Any) -> Replay:
-    log: list[Event] = []
     record = history.load(name)
     settings = replace(drill.default_settings(), drain=drain or Drain())
-    result = drill.run(
-        Drill(record, settings, behaviour=replace(record.behaviour, **group), emit=log.append), WatchdogPolicy()
-    )
+    log, result = lived(record, settings=settings, behaviour=replace(record.behaviour, **group))
     return result, tuple(log), record.outcome
 
 
@@ -136,6 +134,5 @@ def test_failovers_before_the_start_count_for_the_valve(tmp_path: Path) -> None:
     path = tmp_path / "pinned.json"
     raw["fleet"] |= {"mode_at_start": "on-demand-failover", "lever_at_start": 100}
     path.write_text(json.dumps(raw))
-    log: list[Event] = []
-    WatchdogPolicy().live(Drill(history.load(path), emit=log.append))
+    log, _ = lived(history.load(path))
     assert [e.fields["mode"] for e in log if e.kind == "mode"] == ["on-demand-failover", "on-demand-pinned"]

@@ -15,7 +15,7 @@ from fleet.sim.drills import drill
 from fleet.sim.drills.drill import Drill
 from fleet.sim.markets.market import PLENTY, Market, Step, merged, pool, with_notice
 from fleet.sim.policies.catalogue import COMPARED, POLICIES
-from tests.drills.by_hand import HOUR, START, with_steps
+from tests.drills.by_hand import HOUR, START, lived, with_steps
 
 pytestmark = pytest.mark.slow
 
@@ -150,8 +150,8 @@ def test_every_life_is_possible_and_time_is_conserved(
             rolling = 2 * desired if cloud.autoscaling.refreshes.active else 0
             assert members <= max(most + max(1, most // 10), rolling), "above max and overshoot"
 
-    lived = drill.run(Drill(market, settings, behaviour, seed, emit=emit, prepare=clouds.append), POLICIES[name])
-    measure = lived.measure
+    scene = Drill(market, settings, behaviour, seed, emit=emit, prepare=clouds.append)
+    measure = drill.run(scene, POLICIES[name]).measure
     assert inspector.last == market.end
     assert inspector.served_seconds + measure.degraded_seconds == pytest.approx(DAY)
     assert sum(window.missing_seconds for window in measure.windows) == pytest.approx(measure.degraded_seconds)
@@ -163,12 +163,8 @@ def test_every_life_is_possible_and_time_is_conserved(
 @given(market=markets(), behaviour=behaviours(), seed=st.integers(0, 5))
 @FEW
 def test_same_seed_same_bytes_whatever_the_market(market: Market, behaviour: Behaviour, seed: int) -> None:
-    def lines() -> list[str]:
-        log: list[Event] = []
-        drill.run(Drill(market, behaviour=behaviour, seed=seed, emit=log.append), POLICIES["alarm"])
-        return [event.line() for event in log]
-
-    assert lines() == lines()
+    first, again = (lived(market, POLICIES["alarm"], behaviour=behaviour, seed=seed)[0] for _ in range(2))
+    assert [event.line() for event in first] == [event.line() for event in again]
 
 
 @given(market=markets(), prices=prices, seed=st.integers(0, 5), desired=st.integers(1, 3))
@@ -195,9 +191,8 @@ def test_an_event_that_comes_twice_changes_no_box() -> None:
     market = Market("every other hour", POOLS, START, START + DAY, lambda: steps)
 
     def boxes(doubled: float) -> list[str]:
-        log: list[Event] = []
         behaviour = Behaviour(events=Events(doubled_share=doubled))
-        drill.run(Drill(market, behaviour=behaviour, emit=log.append), POLICIES["alarm"])
+        log, _ = lived(market, POLICIES["alarm"], behaviour=behaviour)
         return [event.line() for event in log if event.kind.startswith("box.") or event.kind == "mail"]
 
     assert boxes(0) == boxes(1)

@@ -15,25 +15,23 @@ from click.testing import CliRunner
 from fleet.config.settings import Settings
 from fleet.eventlog.events import Event
 from fleet.eventlog.measure import Measure
-from fleet.sim.cloud.behaviour import Behaviour, Boots
-from fleet.sim.drills.drill import Drill, Result
+from fleet.sim.cloud.behaviour import Boots
+from fleet.sim.drills.drill import Result
 from fleet.sim.drills.droughts import Droughts
 from fleet.sim.drills.scene import Scene
 from fleet.sim.experiments import benchmark_matrix, bounds, experiment, ratios, threshold_sweep
 from fleet.sim.experiments.experiment import Job, Row
 from fleet.sim.markets import levels, synthetic
-from fleet.sim.markets.market import Market, Step
+from fleet.sim.markets.market import Step
 from fleet.sim.policies.catalogue import DynamicFallback
 from fleet.sim.policies.timer import FixedTimer
-from tests.drills.by_hand import BOOT_SECONDS, START, exact, market, with_steps
+from tests.drills.by_hand import BOOT_SECONDS, START, exact, lived, market, with_steps
 
 pytestmark = pytest.mark.slow  # drills whole regions
 
 
 def logged(settings: Settings, policy: FixedTimer, *steps: tuple[float, int], hours: float = 6) -> list[Event]:
-    log: list[Event] = []
-    policy.live(Drill(market(*steps, hours=hours), settings, exact(), emit=log.append))
-    return log
+    return lived(market(*steps, hours=hours), policy, settings=settings, behaviour=exact())[0]
 
 
 def levers(log: list[Event]) -> list[tuple[float, int]]:
@@ -172,24 +170,24 @@ def test_a_policy_is_held_against_the_timers_at_its_own_cost_and_fails_where_the
 
 
 def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it() -> None:
-    def lived(policy: str, factor: float, *shares: float) -> list[benchmark_matrix.Outcome]:
+    def outcomes(policy: str, factor: float, *shares: float) -> list[benchmark_matrix.Outcome]:
         task = benchmark_matrix.Task("fitted", "r", policy, 0, 1)
         return [benchmark_matrix.Outcome(task, factor * share, 1) for share in shares]
 
-    alike = ratios.Compared({"r": {"one": lived("one", 3, 10, 50, 90), "other": lived("other", 6, 10, 50, 90)}})
+    alike = ratios.Compared({"r": {"one": outcomes("one", 3, 10, 50, 90), "other": outcomes("other", 6, 10, 50, 90)}})
     assert alike.ratio("one", "other", ratios.minutes, "r") == experiment.Mean(0.5, 0)
-    apart = ratios.Compared({"r": {"one": lived("one", 3, 10, 50, 90), "other": lived("other", 6, 90, 50, 10)}})
+    apart = ratios.Compared({"r": {"one": outcomes("one", 3, 10, 50, 90), "other": outcomes("other", 6, 90, 50, 10)}})
     assert apart.ratio("one", "other", ratios.minutes, "r").half_width > 0.5
 
 
 def test_an_interval_of_a_mean_over_places_has_the_luck_of_each_in_it_and_is_narrower_than_theirs() -> None:
-    def lived(place: str, policy: str, *values: float) -> list[benchmark_matrix.Outcome]:
+    def outcomes(place: str, policy: str, *values: float) -> list[benchmark_matrix.Outcome]:
         return [
             benchmark_matrix.Outcome(benchmark_matrix.Task("fitted", place, policy, 0, 1), value, 1) for value in values
         ]
 
     places = {
-        p: {"one": lived(p, "one", *own), "other": lived(p, "other", 10, 10, 10)}
+        p: {"one": outcomes(p, "one", *own), "other": outcomes(p, "other", 10, 10, 10)}
         for p, own in (("r", (9, 10, 14)), ("s", (5, 6, 7)))
     }
     found = ratios.Compared(places)
@@ -235,12 +233,6 @@ def test_every_case_of_the_matrix_has_its_markets() -> None:
             assert list(itertools.islice(job.drill().market.steps(), 3)), (case, place)
 
 
-def fallback(settings: Settings, behaviour: Behaviour, scene: Market) -> list[Event]:
-    log: list[Event] = []
-    DynamicFallback().live(Drill(scene, settings, behaviour, emit=log.append))
-    return log
-
-
 def test_the_fallback_tries_once_a_minute_while_on_demand_is_dry_and_every_refusal_is_in_the_log(
     settings: Settings,
 ) -> None:
@@ -248,7 +240,7 @@ def test_the_fallback_tries_once_a_minute_while_on_demand_is_dry_and_every_refus
     scene = with_steps(market((600, 0), (1200, 1000), (1300, 0), hours=2), dry)
     refused = [
         e.at.timestamp() - START
-        for e in fallback(settings, exact(), scene)
+        for e in lived(scene, DynamicFallback(), settings=settings, behaviour=exact())[0]
         if e.kind == "launch.failed" and e.fields["purchase"] == "on-demand"
     ]
     assert refused[0] == 0
@@ -258,7 +250,7 @@ def test_the_fallback_tries_once_a_minute_while_on_demand_is_dry_and_every_refus
 
 @pytest.mark.parametrize("boots", [Boots(failed_first=2), Boots(stuck_share=0.5)])
 def test_the_fallback_replaces_a_box_beside_the_group_whose_boot_fails(boots: Boots, settings: Settings) -> None:
-    log = fallback(settings, exact(boots=boots), market((0, 0), hours=6))
+    log, _ = lived(market((0, 0), hours=6), DynamicFallback(), settings=settings, behaviour=exact(boots=boots))
     assert [e for e in log if e.kind == "box.ended"]
     assert [e for e in log if e.kind == "box.serving"]
 

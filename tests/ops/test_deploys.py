@@ -22,9 +22,7 @@ from fleet.localaws import EmbeddedError, assembly, iam_policies
 from fleet.localaws.deployed import Deployed
 from fleet.ops.checks import Ground
 from fleet.ops.checks_roll import InTheWayError, require_clear
-from fleet.sim.cloud.simulated_cloud import SimulatedCloud
-from lambdas.watchdog import handler
-from tests.drills.by_hand import HOUR, START, exact, market
+from tests.drills.by_hand import HOUR, START, build, market, told
 from tests.embedded_fleet import put
 from tests.synth import ROOT, change_user_data
 
@@ -33,26 +31,12 @@ WATCHDOG_STATE = {"spot-armed": 0, "on-demand-failover": 100, "on-demand-pinned"
 
 def simulated(settings: Settings, *steps: tuple[float, int], mode: str = "spot-armed", hours: float = 4) -> Any:
     """A serving fleet in the simulated cloud, with the real watchdog; and its log."""
-    log: list[Event] = []
     lever = WATCHDOG_STATE[mode]
     state: dict[str, Any] = {"version": 1, "mode": mode}
     if mode == "on-demand-failover":
         state["cooldown_from"] = datetime.fromtimestamp(START, UTC).isoformat()  # no re-arm while we look
-    cloud = SimulatedCloud(
-        market(*steps, hours=hours, spares=True),
-        settings=settings,
-        behaviour=exact(),
-        emit=log.append,
-        lever=lever,
-        state=json.dumps(state),
-        serving="on-demand" if lever else "spot",
-    )
-    cloud.watch(lambda payload, now: handler.run(payload, cloud=cloud, settings=settings, now=now))
-    return cloud, log
-
-
-def times(log: list[Event], kind: str) -> list[float]:
-    return [event.at.timestamp() - START for event in log if event.kind == kind]
+    start = {"lever": lever, "state": json.dumps(state), "serving": "on-demand" if lever else "spot"}
+    return build(settings, market(*steps, hours=hours, spares=True), watched=True, **start)
 
 
 def subjects(log: list[Event]) -> list[str]:
@@ -87,7 +71,7 @@ def test_a_template_change_in_a_drought_keeps_the_serving_box_and_fails(settings
     cloud.autoscaling.start_refresh(has_desired_configuration=True)
     cloud.run()
     assert [box.id for box in cloud.group().boxes if box.lifecycle == "InService"] == before
-    assert times(log, "box.unserving") == []
+    assert told(log, "box.unserving") == []
     assert cloud.refreshes()[0].status == "Failed"
 
 
@@ -119,8 +103,8 @@ def test_a_failover_that_a_hanging_roll_back_undoes_is_repaired_past_the_skip_ca
     cloud.autoscaling.start_refresh(has_desired_configuration=True)
     cloud.ec2.end(cloud.ec2.running[box], "its boot failed with the new template")
     cloud.run(until=START + 4 * HOUR)
-    repaired = [at for at, event in zip(times(log, "mail"), subjects(log), strict=True) if "repaired" in event]
-    alarms = zip(times(log, "alarm"), told_states(log), strict=True)
+    repaired = [at for at, event in zip(told(log, "mail"), subjects(log), strict=True) if "repaired" in event]
+    alarms = zip(told(log, "alarm"), told_states(log), strict=True)
     lit = max(at for at, state in alarms if state == "ALARM" and at < repaired[0])
     assert 0 <= repaired[0] - (lit + settings.watchdog.skip_cap_seconds) <= settings.scan_seconds
     assert cloud.refreshes()[0].status == "Cancelled"
@@ -207,10 +191,10 @@ def test_make_deploy_and_preflight_refuse_it_until_the_way_is_free(live: Deploye
     with pytest.raises(InTheWayError):
         require_clear(Ground(live.settings, aws))
     if way.startswith("Launch"):
-        told = CliRunner().invoke(main, ["status", "--json"], env=live.aws.environment()).stdout
+        status = CliRunner().invoke(main, ["status", "--json"], env=live.aws.environment()).stdout
         assert any(
             problem.startswith(way) and problem.endswith(": docs/runbook/mail-suspended.md")
-            for problem in json.loads(told)["problems"]
+            for problem in json.loads(status)["problems"]
         )
         pressed = CliRunner().invoke(main, ["resume", "--why", "mended", "--yes"], env=live.aws.environment())
         assert pressed.exit_code == 0, pressed.output

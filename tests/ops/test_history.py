@@ -23,6 +23,7 @@ from fleet.sim.drills import replay as drills_history
 from fleet.sim.drills.drill import Drill
 from fleet.sim.policies.catalogue import WatchdogPolicy
 from tests.drills import lives
+from tests.drills.by_hand import lived
 from tests.synth import ROOT
 
 T0 = datetime(2026, 7, 22, 0, 0, tzinfo=UTC)
@@ -259,10 +260,7 @@ def test_words_and_boots_that_are_too_long_for_a_receipt_keep_nobody_from_the_hi
 
 
 def replayed(path: str | Path) -> list[Event]:
-    log: list[Event] = []
-    record = drills_history.load(path)
-    drill.run(Drill(record, drill.default_settings(), behaviour=record.behaviour, emit=log.append), WatchdogPolicy())
-    return log
+    return lived(drills_history.load(path))[0]
 
 
 def test_an_exported_history_replays_in_the_drills_to_the_same_decisions(tmp_path: Path) -> None:
