@@ -125,8 +125,11 @@ def called(aws: localaws.Aws) -> set[str]:
     return {f"{service}:{GRANTED_AS.get(action, action)}" for service, action in calls}
 
 
+Serving = Callable[..., world.World]
+
+
 @pytest.fixture
-def serving(make: MakeWorld) -> Callable[..., world.World]:
+def serving(make: MakeWorld) -> Serving:
     """Makes boxes that serve already, by a warm boot."""
 
     def one(**more: Any) -> world.World:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from fleet.config.box_config import ASSETS
 from fleet.core import names
-from tests.box import netns
+from tests.box import netns, servers
 
 sys.path.insert(0, str(ASSETS))
 
@@ -106,14 +106,6 @@ def _engine(lab: Lab) -> type[http.server.BaseHTTPRequestHandler]:
     return Handler
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    daemon_threads = True
-    request_queue_size = 128
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A caller that was reset."""
-
-
 class _Lane(threading.Thread):
     """The lane as its own process has it, in a thread of the box's namespace. `admin` False: it tells nothing."""
 
@@ -154,10 +146,7 @@ def lab(*, admin: bool = True) -> Iterator[Lab]:
     with netns.inside(made.box):
         netns.ip("link", "set", "lo", "up")
     netns.join(made.box, f"/proc/{os.getpid()}/fd/{made.box}", made.out)
-    server = _Server(("127.0.0.1", names.ENGINE_PORT), _engine(made), bind_and_activate=False)
-    server.socket.close()
-    server.socket = netns.listener(made.box, "127.0.0.1", names.ENGINE_PORT)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    server = servers.Server(netns.listener(made.box, "127.0.0.1", names.ENGINE_PORT), _engine(made))
     lane = _Lane(made, admin=admin)
     lane.start()
     assert lane.ready.wait(30)

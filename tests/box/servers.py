@@ -20,7 +20,7 @@ from typing import Any
 import trustme
 
 
-class _Server(http.server.ThreadingHTTPServer):
+class Server(http.server.ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, listening: socket.socket, handler: type[http.server.BaseHTTPRequestHandler]) -> None:
@@ -70,7 +70,7 @@ class Metadata:
         """Every token is invalid from now on."""
         self.tokens.clear()
 
-    def serve(self, listening: socket.socket) -> _Server:
+    def serve(self, listening: socket.socket) -> Server:
         """Answer on a socket, in the background."""
         metadata = self
 
@@ -119,7 +119,7 @@ class Metadata:
             def log_message(self, format: str, *args: Any) -> None:
                 """Quiet."""
 
-        return _Server(listening, Handler)
+        return Server(listening, Handler)
 
 
 @dataclass
@@ -151,7 +151,7 @@ class Front:
                     return fault.effect
         return ""
 
-    def serve(self, listening: socket.socket) -> _Server:
+    def serve(self, listening: socket.socket) -> Server:
         """Answer on a socket, in the background."""
         front = self
         host, _, port = self.upstream.removeprefix("http://").partition(":")
@@ -196,7 +196,7 @@ class Front:
             def log_message(self, format: str, *args: Any) -> None:
                 """Quiet."""
 
-        return _Server(listening, Handler)
+        return Server(listening, Handler)
 
 
 @contextmanager
@@ -215,7 +215,7 @@ def local(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Itera
             """Quiet."""
 
     listening = socket.create_server(("127.0.0.1", 0))
-    running = _Server(listening, Handler)
+    running = Server(listening, Handler)
     yield listening.getsockname()[1]
     running.shutdown()
     running.server_close()

@@ -7,7 +7,7 @@ import urllib.request
 
 from fleet.core import names
 from tests.box import netns, world
-from tests.box.conftest import GRANTED, Base, MakeWorld, called
+from tests.box.conftest import GRANTED, Base, MakeWorld, Serving, called
 
 LANE_METRICS = f"http://127.0.0.1:{names.LANE_ADMIN_PORT}/metrics"  # as seen from within a box
 
@@ -73,10 +73,8 @@ def test_telemetry_agent_delays_nothing_and_the_box_registers_before_it_serves(m
     assert float(stage(box, "complete")["start"]) >= float(stage(box, "healthy")["end"])
 
 
-def test_boot_reports_every_stage_its_graph_and_path_in_log_metrics_and_cloudwatch(make: MakeWorld) -> None:
-    box = make()
-    box.boot()
-    box.wait_for("BOOTPATH")
+def test_boot_reports_every_stage_its_graph_and_path_in_log_metrics_and_cloudwatch(serving: Serving) -> None:
+    box = serving()
     for name in (
         "gate",
         "agent",
@@ -112,7 +110,9 @@ def test_boot_reports_every_stage_its_graph_and_path_in_log_metrics_and_cloudwat
             assert secret not in text
 
 
-def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(make: MakeWorld) -> None:
+def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(
+    make: MakeWorld, serving: Serving
+) -> None:
     cold = make(cached=False, heartbeat_seconds=1)
     log = cold.probe()
     cold.boot()
@@ -129,29 +129,23 @@ def test_cold_boot_serves_before_it_primes_and_the_next_box_boots_warm_from_it(m
     unseen = {"s3:AbortMultipartUpload", "s3:ListBucket"}
     world.wait(lambda: GRANTED - called(cold.aws) == unseen, why=cold.journal)  # the log is shipped last
     world.release(cold)
-    warm = make(aws=cold.aws)
-    warm.boot()
-    warm.wait_for("BOOTPATH")
+    warm = serving(aws=cold.aws)
     assert stage(warm, "plan")["boot"] == "warm"
     assert stage(warm, "upload_cache")["outcome"] == "skipped"
     assert warm.tag() == names.BOOT_WARM
 
 
-def test_gguf_quantized_at_its_import_is_served_and_cached_as_what_it_became(make: MakeWorld, base: Base) -> None:
+def test_gguf_quantized_at_its_import_is_served_and_cached_as_what_it_became(serving: Serving, base: Base) -> None:
     model = dataclasses.replace(base.settings.model, quantize="q4_K_M")
     settings = dataclasses.replace(base.settings, model=model)
-    cold = make(cached=False, settings=settings)
-    cold.boot()
-    cold.wait_for("BOOTPATH")
+    cold = serving(cached=False, settings=settings)
     layers = cold.manifest()["layers"]
     assert f"sha256:{model.gguf.sha256}" not in [layer["digest"] for layer in layers]
     assert cold.cache_is_whole()
     cold.notice()
     world.wait(lambda: not cold.lifecycle())
     world.release(cold)
-    warm = make(aws=cold.aws, settings=settings)
-    warm.boot()
-    warm.wait_for("BOOTPATH")
+    warm = serving(aws=cold.aws, settings=settings)
     assert stage(warm, "restore")["outcome"] == "done"
     assert warm.manifest()["layers"] == layers
 
@@ -170,22 +164,18 @@ def test_gate_holds_on_both_families_with_iptables_where_nft_is_absent(make: Mak
     assert json.loads(box.generate().end()[1])["response"].isprintable()
 
 
-def test_instance_store_that_the_image_mounted_is_reused(make: MakeWorld) -> None:
+def test_instance_store_that_the_image_mounted_is_reused(serving: Serving) -> None:
     mounted = "mkdir -p $1/opt/dlami/nvme; mount -t tmpfs tmpfs $1/opt/dlami/nvme"
-    box = make(prepare=mounted, disk=False)
-    box.boot()
-    box.wait_for("stage=complete outcome=done")
+    box = serving(prepare=mounted, disk=False)
     assert stage(box, "store")["how"] == "reused-the-image's-mount"
 
 
 def test_disk_mounted_elsewhere_is_reused_where_the_engine_may_write_and_without_fuse_the_model_is_downloaded(
-    make: MakeWorld,
+    serving: Serving,
 ) -> None:
     """An image of somebody's own."""
     mounted = "mkdir $1/mnt/disk; chroot $1 sh -c 'mkfs.xfs -q /dev/loop*; mount /dev/loop* /mnt/disk'\n"
-    box = make(prepare=mounted + world.NO_FUSE)
-    box.boot()
-    box.wait_for("BOOTPATH")
+    box = serving(prepare=mounted + world.NO_FUSE)
     assert stage(box, "store")["how"] == "reused-a-mount"
     assert box.inside("/mnt/disk/fleet/models/blobs").is_dir()
     assert box.manifest()["layers"]  # read under /var/lib/fleet, which the units' sandbox leaves open
@@ -207,9 +197,7 @@ with open(sys.argv[1], "r+b") as disk:
 """
 
 
-def test_disk_with_a_label_of_lvm_and_no_mount_is_wiped(make: MakeWorld) -> None:
+def test_disk_with_a_label_of_lvm_and_no_mount_is_wiped(serving: Serving) -> None:
     label = f"python3 -c '{LVM_LABEL}' $1/dev/loop*; blkid --probe $1/dev/loop* | grep LVM2_member"
-    box = make(prepare=label)
-    box.boot()
-    box.wait_for("stage=complete outcome=done")
+    box = serving(prepare=label)
     assert stage(box, "store")["how"] == "wiped-and-formatted"

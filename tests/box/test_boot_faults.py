@@ -14,7 +14,7 @@ import pytest
 from fleet import localaws
 from fleet.core import names
 from tests.box import netns, servers, world
-from tests.box.conftest import Base, MakeWorld
+from tests.box.conftest import Base, MakeWorld, Serving
 from tests.box.test_boot import check_gate, stage
 
 
@@ -75,10 +75,8 @@ def spoil_blob(aws: localaws.Aws, keys: dict[str, str], *, shorter: bool) -> Non
 
 
 @pytest.mark.parametrize("shorter", [True, False], ids=["truncated", "altered"])
-def test_damaged_blob_in_the_cache_turns_the_boot_cold_and_is_replaced(make: MakeWorld, shorter: bool) -> None:
-    box = make(change=lambda aws, keys: spoil_blob(aws, keys, shorter=shorter))
-    box.boot()
-    box.wait_for("BOOTPATH")
+def test_damaged_blob_in_the_cache_turns_the_boot_cold_and_is_replaced(serving: Serving, shorter: bool) -> None:
+    box = serving(change=lambda aws, keys: spoil_blob(aws, keys, shorter=shorter))
     assert "the cache is damaged, booting cold" in box.log()
     found = "restore" if shorter else "load"  # a byte shows in the digest of what was loaded
     assert stage(box, found)["boot"] == "cold"
@@ -86,14 +84,12 @@ def test_damaged_blob_in_the_cache_turns_the_boot_cold_and_is_replaced(make: Mak
     assert box.cache_is_whole()
 
 
-def test_half_primed_cache_is_never_trusted_and_is_completed(make: MakeWorld) -> None:
+def test_half_primed_cache_is_never_trusted_and_is_completed(serving: Serving) -> None:
     def without_manifest(aws: localaws.Aws, keys: dict[str, str]) -> None:
         for written_last in ("manifest", "released"):
             aws.client("s3").delete_object(Bucket=world.BUCKET, Key=keys[written_last])
 
-    box = make(change=without_manifest)
-    box.boot()
-    box.wait_for("BOOTPATH")
+    box = serving(change=without_manifest)
     assert stage(box, "plan")["boot"] == "cold"
     writes = [path for _, method, path, _ in box.front.requests if method == "PUT" and "/cache/" in path]
     assert len(writes) == 1  # the blobs were there and good
@@ -124,7 +120,7 @@ def test_two_boxes_priming_at_once_leave_one_whole_cache(make: MakeWorld) -> Non
     assert first.cache_is_whole()
 
 
-def test_wrong_model_in_the_cache_is_not_served(make: MakeWorld, base: Base, tmp_path: Path) -> None:
+def test_wrong_model_in_the_cache_is_not_served(serving: Serving, base: Base, tmp_path: Path) -> None:
     other = world.artifacts(tmp_path / "other", seed=1)
 
     def another_model(aws: localaws.Aws, keys: dict[str, str]) -> None:
@@ -132,14 +128,12 @@ def test_wrong_model_in_the_cache_is_not_served(make: MakeWorld, base: Base, tmp
         assert foreign["manifest"] == keys["manifest"]
         assert foreign["model"] != keys["model"]
 
-    box = make(change=another_model)
-    box.boot()
-    box.wait_for("BOOTPATH")
+    box = serving(change=another_model)
     assert "the cache is damaged, booting cold: the manifest does not hold the configured GGUF" in box.log()
     assert f"sha256:{base.settings.model.gguf.sha256}" in {layer["digest"] for layer in box.manifest()["layers"]}
 
 
-def test_cache_that_a_stolen_box_wrote_is_not_restored_but_written_over(make: MakeWorld) -> None:
+def test_cache_that_a_stolen_box_wrote_is_not_restored_but_written_over(serving: Serving) -> None:
     """The pinned weights, every digest right, and one layer more than the first box built: a system prompt."""
 
     def poison(aws: localaws.Aws, keys: dict[str, str]) -> None:
@@ -151,9 +145,7 @@ def test_cache_that_a_stolen_box_wrote_is_not_restored_but_written_over(make: Ma
         s3.put_object(Bucket=world.BUCKET, Key=names.cache_blob(f"sha256-{digest}"), Body=system)
         s3.put_object(Bucket=world.BUCKET, Key=keys["manifest"], Body=poisoned.encode())
 
-    box = make(change=poison)
-    box.boot()
-    box.wait_for("BOOTPATH")
+    box = serving(change=poison)
     assert re.search("booting cold: the cache [0-9a-f]+ is not the one that was released", box.log())
     assert not [layer for layer in box.manifest()["layers"] if "system" in layer["mediaType"]]
     keys = box.aws.client("s3").list_objects_v2(Bucket=world.BUCKET, Prefix="cache/")["Contents"]
@@ -269,10 +261,8 @@ def test_group_that_does_not_end_the_box_is_not_waited_for(make: MakeWorld) -> N
     assert (box.here / "shutdown").read_text() == "-h now\n"
 
 
-def test_rebooted_box_stays_shut_and_has_itself_replaced(make: MakeWorld) -> None:
-    box = make()
-    box.boot()
-    box.wait_for("BOOTPATH")
+def test_rebooted_box_stays_shut_and_has_itself_replaced(serving: Serving) -> None:
+    box = serving()
     log = box.probe()
     world.wait(lambda: world.last(log) == "answered")
     leave = box.inside("/opt/fleet/leave.py")

@@ -2,15 +2,13 @@
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from fleet.core import names
 from tests.box import world
-
-Serving = Callable[..., world.World]
+from tests.box.conftest import Serving
 
 
 def answered_since(log: Path, at: float) -> list[str]:

@@ -25,7 +25,7 @@ from stream_state import DOWNLOADED, STREAMED
 
 from fleet.core import names
 from tests.box import servers, world
-from tests.box.conftest import MakeWorld, a_box
+from tests.box.conftest import MakeWorld, Serving, a_box
 from tests.box.test_boot import stage
 from tests.box.test_window import opened
 
@@ -98,9 +98,7 @@ def serves(box: world.World, log: Path, how: str) -> None:
 
 
 @needs_fuse
-def test_model_loads_while_it_arrives_and_the_disk_has_it_once_the_box_serves(
-    serving: Callable[..., world.World],
-) -> None:
+def test_model_loads_while_it_arrives_and_the_disk_has_it_once_the_box_serves(serving: Serving) -> None:
     box = serving()
     assert (stage(box, "restore")["how"], stage(box, "load")["how"]) == ("streamed", "streamed")
     assert float(stage(box, "load")["end"]) <= float(stage(box, "open")["start"])
