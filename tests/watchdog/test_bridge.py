@@ -181,11 +181,12 @@ def test_failover_during_a_return_says_so() -> None:
     assert record["reason"].endswith(f"patience {LIMITS.patience_seconds} s, during a re-arm")
 
 
-def test_serving_box_makes_a_failed_launch_no_drought() -> None:
+def test_serving_box_makes_a_failed_launch_no_drought_and_nothing_is_written() -> None:
     cloud = armed()
     cloud.put_box(age=4000, health="healthy")
     wake(cloud, failed(1))
     assert seen(cloud).drought_at is None
+    assert "put_state" not in cloud.calls
 
 
 @pytest.mark.parametrize("lifecycle", ["Pending", "Pending:Wait"])
@@ -226,13 +227,6 @@ def test_notice_of_a_box_of_somebody_else_is_ignored() -> None:
     assert wake(cloud, about("interruption-warning", "i-0other"))["action"] == "ignored"
     assert wake(cloud, about("rebalance-recommendation", "i-0other"))["action"] == "ignored"
     assert cloud.state == before
-
-
-def test_nothing_learned_is_nothing_written() -> None:
-    cloud = armed()
-    cloud.put_box(age=4000, health="healthy")
-    wake(cloud, failed(1))
-    assert "put_state" not in cloud.calls
 
 
 def test_hung_boot_is_not_on_its_way() -> None:

@@ -352,12 +352,13 @@ def test_failure_is_in_the_record_and_raised() -> None:
     assert records[0]["outcome"] == "failed: ThrottledError: Publish: Throttling"
 
 
+@pytest.mark.parametrize("payload", ["alarm-lit", "pin"])
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"version":1}', '{"version":2,"mode":"spot-armed"}'])
-def test_state_that_cannot_be_read_is_never_overwritten_and_stops_everything(text: str) -> None:
+def test_state_that_cannot_be_read_is_never_overwritten_and_stops_everything(text: str, payload: str) -> None:
     cloud = StillCloud(state=text)
     records: list[Record] = []
     with pytest.raises(StateError):
-        run(event("alarm-lit"), cloud=cloud, settings=SETTINGS, now=NOW, report=records.append)
+        run(event(payload), cloud=cloud, settings=SETTINGS, now=NOW, report=records.append)
     assert (cloud.state, cloud.calls) == (text, ["parameters"])
     assert records[0]["outcome"].startswith("failed: StateError")
 

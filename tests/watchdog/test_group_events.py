@@ -1,6 +1,7 @@
 """Events of the group and of EC2: boot loop, dry on-demand, and what is only recorded."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -64,16 +65,12 @@ def test_late_news_of_a_launch_that_served_ends_only_the_run_before_it() -> None
     assert cloud.state == before
 
 
+@pytest.mark.parametrize("since", ["launched_at", "since"], ids=["one served", "the mode began"])
 @pytest.mark.parametrize(("at", "counted"), [(999, True), (1000, False)])
-def test_late_news_of_an_abandoned_launch_does_not_count_after_one_that_served(at: int, counted: bool) -> None:
-    cloud = StillCloud(state=State(Mode.ARMED, launched_at=ago(1000)).dumps())
-    abandon(cloud, 1, at=at)
-    assert bool(cloud.parsed.abandoned) is counted
-
-
-@pytest.mark.parametrize(("at", "counted"), [(999, True), (1000, False)])
-def test_launch_abandoned_before_the_mode_began_does_not_count_when_it_is_told_again(at: int, counted: bool) -> None:
-    cloud = StillCloud(state=State(Mode.ARMED, since=ago(1000)).dumps())
+def test_late_news_of_an_abandoned_launch_does_not_count_after_one_that_served_or_since_another_mode_began(
+    at: int, counted: bool, since: Any
+) -> None:
+    cloud = StillCloud(state=replace(State(Mode.ARMED), **{since: ago(1000)}).dumps())
     abandon(cloud, 1, at=at)
     assert bool(cloud.parsed.abandoned) is counted
 
@@ -174,20 +171,13 @@ def test_failed_extra_launch_beside_a_full_group_is_no_drought() -> None:
     assert refuse(cloud, 50) == "on-demand-dry"
 
 
-def test_failed_launch_while_on_spot_is_no_dry_on_demand() -> None:
-    cloud = StillCloud()
-    assert refuse(cloud, 50) == "recorded"
-
-
-def test_failed_launch_while_the_group_is_not_flipped_yet_is_no_dry_on_demand() -> None:
-    cloud = failed_over()
-    cloud.live_group = replace(cloud.live_group, on_demand_percentage=0)
-    assert refuse(cloud, 50) == "recorded"
-
-
-def test_failed_launch_during_a_rearm_is_no_dry_on_demand() -> None:
-    cloud = failed_over()
-    cloud.set_state(replace(cloud.parsed, rearm_from=ago(55)))
+@pytest.mark.parametrize("when", ["on spot", "not flipped yet", "during a re-arm"])
+def test_failed_launch_of_spot_is_no_dry_on_demand(when: str) -> None:
+    cloud = StillCloud() if when == "on spot" else failed_over()
+    if when == "not flipped yet":
+        cloud.live_group = replace(cloud.live_group, on_demand_percentage=0)
+    if when == "during a re-arm":
+        cloud.set_state(replace(cloud.parsed, rearm_from=ago(55)))
     assert refuse(cloud, 50) == "recorded"
 
 
@@ -271,12 +261,6 @@ def test_news_told_twice_does_not_stop_a_loop_that_a_human_resumed() -> None:
     cloud.live_group = replace(cloud.live_group, suspended={})
     assert abandon(cloud, 4) == "recorded"
     assert len(cloud.mails) == 1
-
-
-def test_arm_begins_the_count_anew_before_the_loop_is_stopped() -> None:
-    cloud = in_a_boot_loop()
-    assert wake(cloud, "arm")["action"] == "armed"
-    assert cloud.parsed.abandoned == ()
 
 
 # --- reclaims during a boot ---------------------------------------------------------------------------------------

@@ -69,13 +69,6 @@ def test_scan_gives_up_a_box_that_died_held_while_pinned_too() -> None:
     assert cloud.calls == ["parameters", "group", "instances", "target_health", f"abandon {BOX}"]
 
 
-def test_pinned_scan_asks_about_targets_and_no_box_where_no_hook_holds_one() -> None:
-    cloud = StillCloud.on_demand()
-    cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED))
-    wake(cloud, "scan")
-    assert cloud.calls == ["parameters", "group", "target_health"]
-
-
 @pytest.mark.parametrize("payload", ["box-ended", "interruption-warning"])
 @pytest.mark.parametrize("mode", Mode)
 def test_box_that_is_told_to_end_while_its_hook_holds_it_is_given_up_at_once(payload: str, mode: Mode) -> None:

@@ -212,10 +212,9 @@ def test_stale_event_of_a_deleted_alarm_does_not_flip_and_is_raised() -> None:
 # --- pinned -----------------------------------------------------------------------------------------------------
 
 
-def test_pinned_scan_says_so_and_does_nothing() -> None:
-    cloud = StillCloud()
-    cloud.set_state(State(Mode.PINNED))
-    cloud.live_group, cloud.lever = replace(cloud.live_group, on_demand_percentage=100), "100"
+def test_pinned_scan_says_so_and_asks_about_targets_and_no_box_where_no_hook_holds_one() -> None:
+    cloud = StillCloud.on_demand()
+    cloud.set_state(replace(cloud.parsed, mode=Mode.PINNED))
     record = wake(cloud, "scan")
     assert (record["action"], record["reason"]) == ("nothing", "pinned; nothing to do")
     assert "detail" not in record
