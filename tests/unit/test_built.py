@@ -8,11 +8,9 @@ import pytest
 from moto import mock_aws
 
 from fleet.account.access import Aws
-from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.core import manifest, names
 from fleet.modelstore import release
-from tests.synth import CDK_JSON
 
 pytestmark = pytest.mark.slow  # loads moto
 
@@ -26,11 +24,6 @@ BUILT: Layers = [
     ("system", SYSTEM.encode()),
     ("params", b'{"temperature":0.5}'),
 ]
-
-
-@pytest.fixture
-def settings() -> Settings:
-    return validation.load(CDK_JSON)
 
 
 @pytest.fixture

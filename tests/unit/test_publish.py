@@ -19,7 +19,6 @@ from moto import mock_aws
 from fleet.account.access import Aws
 from fleet.account.aws_errors import UnreachableError
 from fleet.cli.fleetctl import main
-from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.modelstore import upload
 from tests.synth import CDK_JSON
@@ -32,11 +31,6 @@ HEADER = b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + struct.pack("<Q20sIQ5s", 20, b
 
 
 def quiet(_what: str, _count: int) -> None: ...
-
-
-@pytest.fixture
-def settings() -> Settings:
-    return validation.load(CDK_JSON)
 
 
 @pytest.fixture

@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.modelstore import upload
-from tests.synth import CDK_JSON
 
 NEWER = "0.14.0"  # the shared settings pin 0.11.4
 ELSEWHERE = "is not the published file: a box has ./model.gguf (model.gguf.key) and pulls nothing"
@@ -100,11 +98,6 @@ MODELFILES: dict[str, tuple[str, list[str]]] = {
         ],
     ),
 }
-
-
-@pytest.fixture
-def settings() -> Settings:
-    return validation.load(CDK_JSON)
 
 
 @pytest.mark.parametrize("name", MODELFILES)

@@ -7,13 +7,10 @@ import pytest
 from fleet.config import validation
 from fleet.config.gateway_settings import FreeTier, Gateway, Tiers
 from fleet.config.section import RENAMED, from_plain, renamed
-from fleet.config.settings import Artifact, Model, Settings
+from fleet.config.settings import Settings
 from fleet.core import names
 from tests.synth import CDK_JSON
-
-ARTIFACT = Artifact(key="engine.tgz", sha256="0" * 64)
-MODEL = Model(name="m", engine_version="0.1.2", engine=ARTIFACT, gguf=ARTIFACT, modelfile=ARTIFACT)
-SETTINGS = Settings(fleet_name="llm", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=MODEL)
+from tests.watchdog.still_cloud import SHIPPED as SETTINGS
 
 
 def test_settings_survive_the_trip_to_the_lambda() -> None:

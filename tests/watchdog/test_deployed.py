@@ -26,6 +26,16 @@ def test_empty_group_is_flipped_after_five_reads_none_twice(live: Deployed) -> N
     reads = ["GetParameters", "DescribeAlarms", "DescribeAutoScalingGroups", "DescribeTargetHealth", "DescribeStacks"]
     assert calls(live) == [*reads, "PutParameter", "PutParameter", FLIP, "Publish", "PutParameter"]
     assert (live.lever(), live.percentage(), live.state()["mode"]) == ("100", 100, "on-demand-failover")
+    assert [box.get("InstanceLifecycle", "on-demand") for box in live.boxes()] == ["on-demand"]
+
+
+def test_alarm_on_a_young_box_is_declined_with_the_verbatim_line(live: Deployed) -> None:
+    live.age_boxes(600)
+    live.set_health("initial")
+    live.set_alarm("ALARM", seconds_ago=2)
+    (run,) = live.decisions()
+    assert any(names.LINE_SKIPPED_YOUNG in line for line in run["log"])
+    assert (live.percentage(), live.lever(), live.mails()) == (0, "0", [])
 
 
 def test_host_that_a_stolen_box_registered_is_deregistered_whatever_its_port(live: Deployed) -> None:

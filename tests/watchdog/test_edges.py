@@ -153,13 +153,6 @@ def test_drought_of_on_demand_began_with_its_first_refusal_whatever_the_next_is_
     assert (cloud.parsed.dry_at, len(cloud.parsed.refused)) == (ago(100), 2)
 
 
-def test_resume_lets_a_group_launch_that_a_human_suspended() -> None:
-    cloud = StillCloud(live_alarm=OK)
-    cloud.live_group = replace(cloud.live_group, suspended={"Launch": "User suspended"})
-    assert wake(cloud, "resume")["action"] == "resumed"
-    assert "Launch" not in cloud.live_group.suspended
-
-
 # --- the way back -------------------------------------------------------------------------------------------------
 
 

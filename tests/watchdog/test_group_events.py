@@ -294,15 +294,6 @@ def test_notice_that_comes_after_its_abandoned_launch_takes_it_out_of_the_count(
     assert abandon(cloud, 4) == "recorded"
 
 
-def test_notice_told_twice_writes_once() -> None:
-    cloud = StillCloud()
-    cloud.put_box("i-0a", age=200)
-    notice(cloud, "i-0a")
-    before = cloud.calls.count("put_state")
-    assert notice(cloud, "i-0a") == "recorded"
-    assert cloud.calls.count("put_state") == before == 1
-
-
 def test_notices_are_remembered_for_as_long_as_the_group_lists_their_boxes() -> None:
     cloud = StillCloud()
     for number in range(44):

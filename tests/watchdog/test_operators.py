@@ -199,7 +199,7 @@ def test_resume_lets_the_group_launch_and_leaves_mode_history_and_cooldown_alone
     state = replace(cloud.parsed, mode=mode, on_demand_since=None if mode is Mode.ARMED else ago(9000))
     cloud.set_state(state)
     before = cloud.parsed
-    cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
+    cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": "User suspended"})
     record = wake(cloud, "resume")
     assert (record["action"], record["reason"]) == ("resumed", "by ann: game day")
     assert cloud.parsed == replace(before, since=NOW, abandoned=())

@@ -290,23 +290,15 @@ def test_group_that_replaces_nothing_by_itself_is_rolled_as_a_whole_box_by_box()
     assert (record["action"], cloud.lever) == ("fell-back", "50")
 
 
-def test_failed_roll_of_several_falls_back_to_what_is_still_on_demand() -> None:
-    cloud = due()
-    cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
-    cloud.set_state(replace(cloud.parsed, part=0, rearm_from=ago(600), refresh_id="r-1"))
-    cloud.refreshed = (Refresh("r-1", "Failed", ago(600), like_ours=True),)
-    assert wake(cloud, "scan")["action"] == "fell-back"
-    assert cloud.parsed.part == 50
-
-
-def test_failed_roll_beside_a_base_falls_back_to_what_is_on_demand_above_it() -> None:
-    cloud = fleet_of(4, spot=2, on_demand=2, base=1, part=33)
+@pytest.mark.parametrize(("base", "part"), [(0, 50), (1, 33)])
+def test_failed_roll_of_several_falls_back_to_what_is_still_on_demand_above_the_base(base: int, part: int) -> None:
+    cloud = fleet_of(4, spot=2, on_demand=2, base=base, part=part)
     cloud.live_alarm = Alarm("OK", ago(18000))
     cloud.lever, cloud.live_group = "0", replace(cloud.live_group, on_demand_percentage=0)
     cloud.set_state(replace(cloud.parsed, part=0, rearm_from=ago(600), refresh_id="r-1"))
     cloud.refreshed = (Refresh("r-1", "Failed", ago(600), like_ours=True),)
     assert wake(cloud, "scan")["action"] == "fell-back"
-    assert cloud.lever == "33"
+    assert (cloud.parsed.part, cloud.lever) == (part, str(part))
 
 
 def giving_back(*, spot: int, on_demand: int, **state: Any) -> StillCloud:

@@ -203,20 +203,17 @@ def test_spot_box_that_serves_ends_the_turns_on_spot_with_the_mail_of_a_return(p
         assert state.launched_at == NOW
 
 
-def test_on_demand_box_that_serves_ends_the_turns_where_they_stand() -> None:
-    cloud = dark(turns=2)
+@pytest.mark.parametrize(
+    ("turns", "action", "reason", "moved"),
+    [(2, "recorded", "i-0demand serves", []), (3, "turned", "on-demand box i-0demand serves", ["flip 100"])],
+    ids=["where they stand", "and turns the lever back where spot is tried"],
+)
+def test_on_demand_box_that_serves_ends_the_turns(turns: int, action: str, reason: str, moved: list[str]) -> None:
+    cloud = dark(turns=turns)
     cloud.put_box("i-0demand", age=400, spot=False, health="healthy")
     record = wake(cloud, event("scan"))
-    assert (record["action"], record["reason"]) == ("recorded", "i-0demand serves")
-    assert (cloud.parsed.turns, cloud.parsed.mode, flips(cloud)) == (0, Mode.FAILOVER, [])
-
-
-def test_on_demand_box_that_serves_while_spot_is_tried_turns_the_lever_back() -> None:
-    cloud = dark(turns=3)
-    cloud.put_box("i-0demand", age=400, spot=False, health="healthy")
-    record = wake(cloud, event("scan"))
-    assert (record["action"], record["reason"]) == ("turned", "on-demand box i-0demand serves")
-    assert (cloud.parsed.turns, flips(cloud), cloud.mails) == (0, ["flip 100"], [])
+    assert (record["action"], record["reason"]) == (action, reason)
+    assert (cloud.parsed.turns, cloud.parsed.mode, flips(cloud), cloud.mails) == (0, Mode.FAILOVER, moved, [])
 
 
 @pytest.mark.parametrize(("boot", "wait"), [("warm", 1160), ("cold", 1760), (None, 1160)])
