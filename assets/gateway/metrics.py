@@ -25,7 +25,7 @@ class Told:
     arrived: float = field(default_factory=time.monotonic)
     answered_by: str = ""  # gpu, fallback, nobody, caller-left; empty: refused, or no chat completion
     reason: str = ""  # of a refusal
-    failed: list[tuple[str, str]] = field(default_factory=list)  # tier and kind of each attempt that came to nothing
+    failed: list[tuple[str, str]] = field(default_factory=list)  # tier and kind of attempts in vain, each once
     values: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))  # by metric
 
     @property
@@ -61,7 +61,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.requests = self._counter(names.METRIC_REQUESTS, "requests by who answered", "answered_by")
         self.refusals = self._counter(names.METRIC_REFUSALS, "requests refused", "reason")
-        self.failures = self._counter(names.METRIC_ATTEMPTS_FAILED, "attempts that came to nothing", "tier", "kind")
+        self.failures = self._counter(names.METRIC_ATTEMPTS_FAILED, "requests by how they were failed", "tier", "kind")
         self.in_flight = 0
         gauge = Gauge(prometheus(names.METRIC_IN_FLIGHT), "requests under way", registry=self.registry)
         gauge.set_function(lambda: self.in_flight)

@@ -65,7 +65,9 @@ class Record:
 
     def failed(self, failure: Failure) -> None:
         """It gave nothing."""
-        self._told.failed.append((failure.tier, failure.word))
+        told = (failure.tier, failure.word)
+        if told not in self._told.failed:  # back in the line it is asked for many times a second
+            self._told.failed.append(told)
         if failure.tier is Tier.CLOUD:
             if self._with_cloud and failure.kind not in {Kind.REFUSED, Kind.STATUS}:  # who refuses bills nothing
                 self._in_vain, self._lost = True, self._reserved

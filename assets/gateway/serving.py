@@ -65,7 +65,7 @@ class Serving:
                     body = error_body(failure.message, failure.code or "invalid_request", failure.status)
                     return await self._reply.fail(failure.status, body, {})
                 case fallback.Refuse(retry_after, why):
-                    told = (f"{each.tier} {each.word}" for each in self._failures)
+                    told = dict.fromkeys(f"{each.tier} {each.word}" for each in self._failures)
                     self._record.ends(State.FAILED, ", ".join(told) or "no box takes connections", nobody=True)
                     body = error_body(f"Nobody can answer now: {why}", "nobody_answers", 503)
                     return await self._reply.fail(503, body, {"Retry-After": str(retry_after)})

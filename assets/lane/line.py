@@ -17,6 +17,7 @@ from relay.lane_headers import INTERACTIVE
 
 RETRY_MOST_SECONDS = 120  # SDKs give up above it
 FAR_LESS = 0.5  # of what the running one has left: who needs no more is let by
+REFUSED_MOST = 1000  # requests whose refusal is remembered: each counts once, however often it is asked for
 LOOK_SECONDS = 0.1  # while leaving: who cannot finish is handed back within it
 SURE = 0.85  # of the time left is counted on, when leaving
 
@@ -55,19 +56,25 @@ class Line:
         self.running: Optional[Entry] = None
         self.leaves_at: Optional[float] = None  # draining: the engine is gone then
         self.counts: Counter[str] = Counter()
+        self._refused: dict[tuple[str, Why], None] = {}  # the last ones, by request, in their order
 
     # --- who comes ---
 
     def arrive(self, entry: Entry, now: float) -> Optional[Busy]:
         """Take it in; or say why not. Its id must be new."""
-        self.counts["arrived"] += 1
         busy = self._busy(entry, now)
         if busy:
-            self.counts[busy.why.value] += 1
             entry.how = busy.why.value
-            return busy
-        self.waiting.append(entry)
-        return None
+            if (entry.id, busy.why) in self._refused:  # a gateway asks for it again, many times a second
+                return busy
+            self._refused[entry.id, busy.why] = None
+            if len(self._refused) > REFUSED_MOST:
+                del self._refused[next(iter(self._refused))]
+            self.counts[busy.why.value] += 1
+        else:
+            self.waiting.append(entry)
+        self.counts["arrived"] += 1
+        return busy
 
     def _busy(self, entry: Entry, now: float) -> Optional[Busy]:
         wait = self.wait(entry, now)

@@ -169,6 +169,18 @@ async def test_busy_box_names_itself_and_another_is_asked_before_the_cloud() -> 
 
 
 @on_loop
+async def test_request_that_is_refused_again_and_again_in_the_line_is_counted_once() -> None:
+    busy, store = fails(503, "busy", x_lane_box="i-1", x_lane_wait_seconds="80", Retry_After="80"), MemoryStore()
+    async with Target(busy) as gpu, serving(gpu.url, store=store, budgets=QUICK) as caller:
+        assert (await caller.chat()).status == 503
+        await caller.settled()
+        assert len(gpu.asked) > 3
+        assert len({asked.headers[lane_headers.REQUEST] for asked in gpu.asked}) == 1, "by which the lane knows it"
+        assert caller.gateway.metrics.failures.labels("gpu", "busy 503")._value.get() == 1
+        assert [line.why.count("busy") for line in store.lines.values()] == [1]
+
+
+@on_loop
 async def test_stream_that_said_how_it_ended_waits_for_no_done_of_its_targets() -> None:
     async def hangs(turn: Turn) -> None:
         await turn.head(200, {"Content-Type": "text/event-stream"})

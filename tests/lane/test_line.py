@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lane.estimates import Estimates
-from lane.line import Line, Why
+from lane.line import REFUSED_MOST, Line, Why
 from lane.order import Entry
 from relay.lane_headers import BACKGROUND, INTERACTIVE
 from tests.lane.simulated import CONFIG, Simulation
@@ -100,6 +100,23 @@ def test_a_full_line_takes_nobody_however_patient_and_says_when_to_come_back() -
     busy = line.arrive(entry("one too many", deadline=1e6), 0)
     assert busy is not None
     assert (busy.why, busy.retry_after_seconds) == (Why.FULL, 10)
+
+
+def test_who_asks_again_and_again_is_refused_as_often_and_counted_once() -> None:
+    line = a_line()
+    line.arrive(entry("first"), 0)
+    line.take(0)
+    assert all(line.arrive(entry("late", deadline=1), 0) for _ in range(5))
+    assert line.arrive(entry("other", deadline=1), 0)
+    assert line.counts == {"arrived": 3, Why.LATE.value: 2}
+    line.leaving(1)
+    assert line.arrive(entry("late", deadline=1), 0)
+    assert line.counts[Why.DRAINING.value] == 1, "another reason"
+    for number in range(REFUSED_MOST):
+        line.arrive(entry(f"{number}"), 0)
+    assert len(line._refused) == REFUSED_MOST, "memory has a bound"
+    assert line.arrive(entry("late", deadline=1), 0)
+    assert line.counts[Why.DRAINING.value] == REFUSED_MOST + 2, "forgotten by then, and so counted again"
 
 
 def test_who_would_be_in_time_on_average_alone_is_told_to_go_elsewhere() -> None:
