@@ -195,7 +195,7 @@ class Front:
             self.failed(request, failure)
 
     def _taken(self) -> None:
-        closed, self._breaker = self._breaker.closed, self._breaker.taken()
+        closed, self._breaker = self._breaker.closed, self._breaker.taken(self._clock.now)
         if not closed:
             self.freed()
 
