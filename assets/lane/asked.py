@@ -6,6 +6,7 @@ it is left out, whatever a body says of it.
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Optional
@@ -23,9 +24,8 @@ FIELDS = {
     "/v1/chat/completions": CHAT | {"reasoning_effort"},
     "/v1/completions": OPENAI | {"prompt", "suffix", "echo"},
     "/api/chat": frozenset({"messages", "tools", "format", "think", "stream"}),
-    "/api/generate": frozenset(
-        {"prompt", "suffix", "images", "format", "system", "template", "raw", "context", "think", "stream"}
-    ),
+    # no template: it is a program that the engine would run, and ten lines of one can fill its memory
+    "/api/generate": frozenset({"prompt", "suffix", "images", "format", "system", "raw", "context", "think", "stream"}),
 }
 PROMPT = {"/v1/chat/completions": "messages", "/api/chat": "messages"}  # of the others: "prompt"
 READ = {OLLAMA: ("/v1/models", "/api/tags", "/api/ps", "/api/version")}  # what tells and changes nothing
@@ -33,8 +33,11 @@ READ = {OLLAMA: ("/v1/models", "/api/tags", "/api/ps", "/api/version")}  # what 
 WHOLE_ONLY = {"tools", "response_format", "format", "logprobs", "top_logprobs", "think", "reasoning_effort", "suffix"}
 WHOLE_ONLY = WHOLE_ONLY | {"echo", "presence_penalty", "frequency_penalty"}
 CHOICES_MOST = 4
+LOGPROBS_MOST = 20  # OpenAI's and Ollama's own bound; llama.cpp's server has none, and holds them all in memory
+FILLING = ("prompt", "messages", "images", "tools", "context", "system", "suffix")  # what fills the prompt
 BYTES_PER_TOKEN = 4  # English text; what it gets wrong the estimates learn
 IMAGE_TOKENS = 1024
+IMAGE = re.compile("data:[^,]{0,100};base64,|[A-Za-z0-9+/_=-]{4096}")
 CALLER_CHARACTERS = 128
 
 
@@ -113,27 +116,27 @@ def read(path: str, raw: bytes, config: Config) -> Asked:
     prompt = body.get(PROMPT.get(path, "prompt"))
     _prompt(prompt, PROMPT.get(path, "prompt"))
     openai = path.startswith("/v1/")
-    stream = body.get("stream", not openai)
+    stream = body.get("stream")
+    stream = not openai if stream is None else stream
     if not isinstance(stream, bool):
         raise _bad("stream", "true or false")
     kept = {name: value for name, value in body.items() if name in FIELDS[path] and value is not None}
     sampling = kept if openai else _options(body)
     limit = _limit(body, openai, config)
+    answers = _answers(kept, prompt) if openai else 1
     if openai:
         kept["max_tokens"] = limit
-        choices = body.get("n")
-        if choices is not None and (type(choices) is not int or not 1 <= choices <= CHOICES_MOST):
-            raise _bad("n", f"a whole number from 1 to {CHOICES_MOST}")
     else:
         kept["options"] = {**sampling, "num_predict": limit}
-    many = (kept.get("n") or 1) > 1
-    whole = many or bool(WHOLE_ONLY & kept.keys()) or not openai or not _plain(prompt)
+    # Ollama puts a completion's prompt into the chat's template: what follows would be another answer
+    torn = not openai or (path == "/v1/completions" and config.engine == OLLAMA)
+    whole = answers > 1 or torn or bool(WHOLE_ONLY & kept.keys()) or not _plain(prompt)
     return Asked(
         path=path,
         body={**kept, "model": config.model, "stream": stream},
         stream=stream,
-        limit=limit * (kept.get("n") or 1),
-        prompt_tokens=_tokens(prompt) + _tokens(body.get("images")) + _tokens(body.get("tools")),
+        limit=limit * answers,
+        prompt_tokens=_tokens([kept.get(name) for name in FILLING]),
         whole=whole,
         fixed=sampling.get("temperature") == 0,
     )
@@ -155,6 +158,21 @@ def _prompt(prompt: Any, name: str) -> None:
         raise _bad(name, "a list of at least one message" if name == "messages" else "text (an empty one is a load)")
     if name == "messages" and not all(isinstance(message, dict) for message in prompt):
         raise _bad(name, "a list of objects")
+
+
+def _answers(kept: dict[str, Any], prompt: Any) -> int:
+    """How many there will be: choices, times prompts, since a list that is not of tokens is as many prompts."""
+    choices = kept.get("n", 1)
+    if type(choices) is not int or not 1 <= choices <= CHOICES_MOST:
+        raise _bad("n", f"a whole number from 1 to {CHOICES_MOST}")
+    for name in ("logprobs", "top_logprobs"):
+        if not isinstance(kept.get(name, 0), int) or not 0 <= kept.get(name, 0) <= LOGPROBS_MOST:
+            raise _bad(name, f"at most {LOGPROBS_MOST}")
+    several = "prompt" in kept and isinstance(prompt, list) and not any(type(each) is int for each in prompt)
+    answers = choices * (len(prompt) if several else 1)
+    if answers > CHOICES_MOST:
+        raise _bad("prompt", f"at most {CHOICES_MOST} prompts, times `n`")
+    return answers
 
 
 def _options(body: dict[str, Any]) -> dict[str, Any]:
@@ -195,8 +213,7 @@ def _tokens(value: Any) -> int:
     while left:
         each = left.pop()
         if isinstance(each, str):
-            image = each.startswith("data:") or (len(each) > 4096 and " " not in each[:4096])
-            total += IMAGE_TOKENS if image else -(-len(each.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
+            total += IMAGE_TOKENS if IMAGE.match(each) else -(-len(each.encode("utf-8", "replace")) // BYTES_PER_TOKEN)
         elif isinstance(each, dict):
             left += each.values()
         elif isinstance(each, list):

@@ -24,6 +24,7 @@ class Engine:
 
     def __init__(self, config: Config, session: aiohttp.ClientSession) -> None:
         self._config, self._session = config, session
+        self.thinks = False  # as far as the proof has shown
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Status and body of a read; raises UpstreamError."""
@@ -93,6 +94,7 @@ class Engine:
             async for event in answer.events(lambda: by):
                 chunk = sse.parsed(event.data) or {}
                 if not chat.content(chunk) and chat.delivers(chunk):
+                    self.thinks = True
                     return ""
                 said += chat.content(chunk)
         finally:

@@ -20,7 +20,7 @@ class Joined:
         self._role = False
         self._held = ""  # the end of a slice, which may be the beginning of a stop string
         self._slice_tokens = self._slice_usage = self._slice_limit = 0
-        self._prompt_tokens: Optional[int] = None
+        self._prompt_tokens = 0
         self.why = ""  # this slice ended
         self.text = ""  # what the engine said so far, as a continuation needs it
         self.tokens = 0
@@ -38,8 +38,8 @@ class Joined:
         usage = chat.usage(chunk)
         if usage:
             self._slice_usage = int(usage.get("completion_tokens") or 0)
-            if self._prompt_tokens is None:
-                self._prompt_tokens = int(usage.get("prompt_tokens") or 0)
+            # Ollama tells zeros first
+            self._prompt_tokens = self._prompt_tokens or int(usage.get("prompt_tokens") or 0)
         choice = next(chat.choices(chunk), None)
         if choice is None or self.finish:
             return []
@@ -86,7 +86,7 @@ class Joined:
     @property
     def usage(self) -> dict[str, int]:
         """Of all slices: the prompt counts once."""
-        prompt = self._prompt_tokens or 0
+        prompt = self._prompt_tokens
         return {"prompt_tokens": prompt, "completion_tokens": self.tokens, "total_tokens": prompt + self.tokens}
 
     def whole(self, said: str) -> dict[str, Any]:

@@ -177,8 +177,7 @@ class Lane:
             limit=asked.limit,
             prompt_tokens=asked.prompt_tokens,
             continued=terms.continued,
-            sliceable=not asked.whole
-            and (bool(self.exact) if asked.fixed else self._config.inexact_slices and self.exact is not None),
+            sliceable=not asked.whole and self._may_slice(fixed=asked.fixed),
         )
         busy = self.line.arrive(entry, now)
         if busy:
@@ -202,6 +201,11 @@ class Lane:
         finally:
             await self._over(turn)
 
+    def _may_slice(self, *, fixed: bool) -> bool:
+        if fixed or self.exact is None:
+            return bool(self.exact)
+        return self._config.inexact_slices and not self.engine.thinks
+
     def _settled(self, turn: Turn) -> None:
         turn.settle()
         self.advance()
@@ -216,7 +220,7 @@ class Lane:
             entry = turn.entry
             if not turn.answered or entry.delivered < entry.decoded:
                 self.metrics.wasted += max(0, entry.decoded - entry.delivered)
-            if turn.ended and entry.first_token is not None:
+            if turn.ended and turn.ended.why is Why.DRAINING and entry.keeps_its_place:
                 self.metrics.aborted += 1
             del self._turns[entry.id]
             self._log(entry, self._clock())

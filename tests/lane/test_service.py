@@ -434,6 +434,63 @@ async def test_a_thought_is_not_continued() -> None:
 
 
 @on_loop
+async def test_a_model_that_thinks_is_never_sliced_at_a_temperature_either() -> None:
+    async def thinks(turn: Turn) -> None:
+        await turn.head(200, {"Content-Type": "text/event-stream"})
+        for delta in ({"role": "assistant", "reasoning": "Hm"}, {"content": "Spot"}):
+            await turn.event(chunk(delta))
+        await turn.event(chunk({}, "length"))
+        await turn.part(b"data: [DONE]\n\n")
+        await turn.send(b"0\r\n\r\n")
+
+    async with Target(thinks) as engine, serving(engine.url, inexact_slices=True) as caller:
+        caller.lane.engine.unready = _ready  # type: ignore[method-assign]
+        await caller.until(lambda: caller.lane.exact is not None)
+        asked = len(engine.asked)
+        answer = await caller.chat(temperature=0.7, max_tokens=1000, stream=True)
+        assert [asked.body["max_tokens"] for asked in engine.asked[asked:]] == [1000]
+        assert lane_headers.SLICES not in answer.headers
+        assert any("reasoning" in choice["delta"] for said in answer.chunks for choice in said["choices"])
+
+
+@on_loop
+async def test_usage_of_slices_is_right_where_each_chunk_carries_one_of_zeros_as_ollamas_do() -> None:
+    zeros = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
+
+    async def act(turn: Turn) -> None:
+        await turn.head(200, {"Content-Type": "text/event-stream"})
+        for word in ("Spot", " boxes"):
+            await turn.event(chunk({"role": "assistant", "content": word}, usage=zeros))
+        await turn.event(chunk({"role": "assistant", "content": ""}, "stop", usage=zeros))
+        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+        await turn.event({**chunk({}), "choices": [], "usage": usage})
+        await turn.part(b"data: [DONE]\n\n")
+        await turn.send(b"0\r\n\r\n")
+
+    async with Target(act) as engine, serving(engine.url, exact=True) as caller:
+        answer = await caller.chat(temperature=0, max_tokens=1000)
+        assert answer.body["usage"] == {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+
+
+@on_loop
+async def test_what_an_operator_drops_and_what_is_handed_back_is_no_stream_that_the_box_cut() -> None:
+    # each is served as a slice, so that tokens are seen of what is not streamed, too
+    async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=True) as caller:
+        for stream, leaves, cut in ((True, False, 0), (False, True, 0), (True, True, 1)):
+            task = await first_served(caller, temperature=0, max_tokens=1000, stream=stream)
+            entry = caller.lane.line.running
+            assert entry is not None
+            await caller.until(lambda entry=entry, stream=stream: entry.delivered if stream else entry.decoded)
+            if leaves:
+                await caller.inside("POST", "/drain", {"seconds": 0})
+            else:
+                await caller.inside("DELETE", f"/line/{entry.id}")
+            await task
+            assert caller.lane.metrics.aborted == cut, (stream, leaves)
+            await caller.inside("DELETE", "/drain")
+
+
+@on_loop
 async def test_a_caller_who_hangs_up_before_his_request_is_looked_at_leaves_nothing_behind() -> None:
     async with Target(answers()) as engine, serving(engine.url, exact=False) as caller:
         for _ in range(20):

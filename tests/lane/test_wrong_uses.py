@@ -51,6 +51,10 @@ REFUSED: tuple[tuple[str, str, str, Any, int, str], ...] = (
     ("a limit of half a token", "POST", GENERATE, {**PROMPT, "options": {"num_predict": 1.5}}, 400, "num_predict"),
     ("options of text", "POST", GENERATE, {**PROMPT, "options": "num_ctx=1"}, 400, "`options`"),
     ("a hundred answers", "POST", CHAT, {**PLAIN, "n": 100}, 400, "`n`"),
+    ("a hundred prompts", "POST", "/v1/completions", {"model": MODEL, "prompt": ["Hello"] * 100}, 400, "`prompt`"),
+    ("four choices of two", "POST", "/v1/completions", {"model": MODEL, "prompt": ["a", [1]], "n": 4}, 400, "`prompt`"),
+    ("the whole vocabulary for each token", "POST", CHAT, {**PLAIN, "top_logprobs": 100_000}, 400, "`top_logprobs`"),
+    ("the same of a completion", "POST", "/v1/completions", {**PROMPT, "logprobs": 1e9}, 400, "`logprobs`"),
     ("streaming a maybe", "POST", CHAT, {**PLAIN, "stream": "yes"}, 400, "`stream`"),
     ("a body of 2 MB", "POST", CHAT, {**PLAIN, "pad": "x" * (2 << 20)}, 413, ""),
 )
@@ -75,6 +79,9 @@ PINNED: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
         {**PLAIN, "id_slot": 3, "lora": []},
         {"id_slot": None},
     ),
+    ("a template, which the engine would run", GENERATE, {**PROMPT, "template": "{{ .Prompt }}"}, {"template": None}),
+    ("a stream that is null", GENERATE, {**PROMPT, "stream": None}, {"stream": True}),
+    ("a stream that is null, in the other family", CHAT, {**PLAIN, "stream": None}, {"stream": False}),
     ("options in the other family", CHAT, {**PLAIN, "options": {"num_ctx": 1}, "keep_alive": -1}, {"options": None}),
     ("the model by its tag", GENERATE, {**PROMPT, "model": f"{MODEL}:latest"}, {"model": MODEL}),
 )
@@ -156,6 +163,41 @@ def test_what_a_slice_would_tear_is_served_whole() -> None:
     assert [what for what, body in WHOLE if not whole(CHAT, body)] == []
     assert whole("/api/chat", {})
     assert not whole(CHAT, {"temperature": 0, "stop": ["x"], "seed": 1})
+
+
+def test_a_completion_is_continued_only_where_its_prompt_stays_as_it_is() -> None:
+    def whole(engine: str, **body: Any) -> bool:
+        raw = json.dumps({**PROMPT, "temperature": 0, **body}).encode()
+        return asked.read("/v1/completions", raw, config(engine=engine)).whole
+
+    assert whole(OLLAMA), "it puts the prompt into the chat's template"
+    assert not whole(LLAMA_CPP)
+    assert whole(LLAMA_CPP, prompt=["one", "two"])
+
+
+def test_each_prompt_of_a_completion_has_its_own_limit_and_a_list_of_tokens_is_one() -> None:
+    for prompt, many in ((["a", "b", "c"], 3), ([[1, 2], [3]], 2), ([1, 2, 3], 1), ("a", 1)):
+        raw = json.dumps({"model": MODEL, "prompt": prompt, "max_tokens": 10}).encode()
+        assert asked.read("/v1/completions", raw, config()).limit == 10 * many, prompt
+
+
+# what, path, body, about how many tokens
+LONG: tuple[tuple[str, str, dict[str, Any], float], ...] = (
+    ("Chinese, which has no spaces", CHAT, {"messages": [{"role": "user", "content": "\u6f22" * 10_000}]}, 7500),
+    ("what a stream of events says", CHAT, {"messages": [{"role": "user", "content": "data: x" * 10_000}]}, 17_500),
+    ("an image", CHAT, {"messages": [{"role": "user", "content": "data:image/png;base64," + "A" * 100_000}]}, 1024),
+    ("an image of Ollama's", GENERATE, {"prompt": "Hi", "images": ["iVBOR" * 20_000]}, 1024),
+    ("what was said before, in tokens", GENERATE, {"prompt": "Hi", "context": [7] * 5000}, 5000),
+    ("a system's text", GENERATE, {"prompt": "Hi", "system": "Be brief. " * 1000}, 2500),
+)
+
+
+@pytest.mark.parametrize(("what", "path", "body", "tokens"), LONG, ids=[row[0] for row in LONG])
+def test_the_length_of_a_prompt_is_that_of_all_that_the_engine_reads(
+    what: str, path: str, body: dict[str, Any], tokens: float
+) -> None:
+    found = asked.read(path, json.dumps({"model": MODEL, **body}).encode(), config())
+    assert found.prompt_tokens == pytest.approx(tokens, rel=0.01)
 
 
 def config(**changes: Any) -> Config:
