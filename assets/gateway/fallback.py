@@ -25,7 +25,7 @@ RETRY_AFTER_HONOURED_SECONDS = 120  # SDKs that are told to wait longer give up
 ENOUGH = 20  # answers, before their p95 says anything
 # These fail the same anywhere, or are the caller's own affair.
 FAILS_ANYWHERE = frozenset({400, 401, 403, 405, 409, 411, 413, 414, 415, 422, 451})
-NOT_FOUND, TOO_MANY, SERVER_ERROR, UNAVAILABLE = 404, 429, 500, 503
+BAD_REQUEST, NOT_FOUND, TIMED_OUT, TOO_MANY, SERVER_ERROR, UNAVAILABLE = 400, 404, 408, 429, 500, 503
 
 
 class Tier(StrEnum):
@@ -69,6 +69,12 @@ class Failure:
     def was_sent(self) -> bool:
         """Whether a target may have worked on it."""
         return self.kind not in {Kind.REFUSED, Kind.LIMIT}
+
+    @property
+    def never_taken(self) -> bool:
+        """Whether the cloud takes no such request, now or later: a key, a model or a field that it does not know."""
+        told = self.tier is Tier.CLOUD and BAD_REQUEST <= self.status < SERVER_ERROR
+        return told and self.status not in {TIMED_OUT, TOO_MANY}
 
 
 @dataclass(frozen=True)
@@ -174,6 +180,8 @@ def _back_in_line(now: Situation) -> Step:
     if now.elapsed + LINE_PAUSE_SECONDS >= now.budget:
         return _refuse(now, _what_failed(now))
     if now.gpu:
+        if (now.gpu_back_in or 0.0) > now.budget - now.elapsed and any(each.never_taken for each in now.failures):
+            return _refuse(now, _what_failed(now))  # neither can in time, whatever is waited for
         return Wait(LINE_PAUSE_SECONDS)
     return AskTarget(Tier.GPU, LINE_PAUSE_SECONDS if now.failures else 0.0, True)
 

@@ -40,6 +40,7 @@ PLAIN = {
     names.METRIC_FALLBACK_DOLLARS: "dollars paid to the fallback",
     names.METRIC_FALLBACK_SPENT: "fallbacks refused by the day's dollars",
     names.METRIC_FALLBACK_TOO_MANY: "the fallback's own 429s",
+    names.METRIC_FALLBACK_MISCONFIGURED: "requests of a kind that the fallback never takes: its key, model or fields",
     names.METRIC_STORE_FAILURES: "store calls without an answer",
 }
 TIMED = {

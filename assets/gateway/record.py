@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections.abc import Awaitable
 from dataclasses import replace
@@ -17,6 +18,7 @@ from gateway.metrics import Told
 from gateway.store import LateError, Store, StoreError
 from relay import lane_headers
 
+LOG = logging.getLogger("gateway")
 MICRO = 1_000_000
 REQUEST_HEADER = lane_headers.REQUEST
 TOKENS_MOST = 10**9  # of one request, that a target's count is believed
@@ -74,6 +76,9 @@ class Record:
             self._with_cloud = False
             if failure.status == TOO_MANY:
                 self._told.values[names.METRIC_FALLBACK_TOO_MANY] += 1
+            if failure.never_taken:
+                self._told.values[names.METRIC_FALLBACK_MISCONFIGURED] += 1
+                LOG.warning("request %s: the fallback takes no such request: %s", self.id, failure.word)
 
     def first_token(self) -> None:
         """The answer has begun to arrive."""

@@ -202,6 +202,7 @@ METRIC_NOBODY_ANSWERED = "NobodyAnswered"  # 1: neither GPU nor fallback could i
 METRIC_FALLBACK_DOLLARS = "FallbackDollars"
 METRIC_FALLBACK_SPENT = "FallbackSpent"  # 1: the fallback was not asked, since the day's dollars are spent
 METRIC_FALLBACK_TOO_MANY = "FallbackTooMany"  # its own 429s
+METRIC_FALLBACK_MISCONFIGURED = "FallbackMisconfigured"  # its own 4xx but 408, 429: its key, model or fields
 METRIC_STORE_FAILURES = "StoreFailures"  # calls without an answer
 METRIC_ATTEMPTS_FAILED = "AttemptsFailed"  # Prometheus alone, by tier and kind; the log's lines name them
 

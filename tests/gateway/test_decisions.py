@@ -115,6 +115,31 @@ def test_who_cannot_be_answered_is_told_when_the_first_of_both_should_be_there(
     assert step.retry_after_seconds == told
 
 
+@pytest.mark.parametrize(
+    ("status", "back_in", "waits"),
+    [
+        (400, 41.0, False),
+        (401, 41.0, False),
+        (404, 41.0, False),
+        (400, 19.0, True),  # a box should be back in time
+        (400, None, True),  # it is overdue
+        (408, 41.0, True),
+        (429, 41.0, True),
+        (500, 41.0, True),
+    ],
+)
+def test_nobody_waits_for_a_gpu_that_comes_too_late_beside_a_cloud_that_never_takes_the_request(
+    status: int, back_in: float | None, waits: bool
+) -> None:
+    refused = Failure(Tier.CLOUD, Kind.STATUS, 10.0, status)
+    step = fallback.next_step(Situation(10.0, 30.0, (refused,), "no box", gpu_back_in=back_in))
+    assert isinstance(step, Wait) is waits
+    of_the_gpu = fallback.next_step(Situation(10.0, 30.0, (refused,)))
+    assert of_the_gpu == fallback.AskTarget(Tier.GPU, fallback.LINE_PAUSE_SECONDS, True), (
+        "it may take what that did not"
+    )
+
+
 def test_a_box_is_expected_back_by_what_outages_have_lasted_here() -> None:
     breaker = Breaker()
     assert breaker.back_in(0.0) is None, "one serves"

@@ -204,6 +204,30 @@ async def test_when_the_cloud_refuses_the_request_goes_back_into_the_line() -> N
 
 
 @on_loop
+async def test_cloud_that_takes_no_such_request_is_told_at_once_while_the_gpu_is_dark(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with Target(fails(400, "no field xyzzy")) as cloud, serving(closed_port(), cloud.url) as caller:
+        began = time.monotonic()
+        answer = await caller.chat()
+        assert time.monotonic() - began < FAST.whole_seconds / 2, "neither can answer within the budget"
+        assert (answer.status, answer.body["error"]["code"], len(cloud.asked)) == (503, "nobody_answers", 1)
+        assert int(answer.headers["Retry-After"]) == fallback.RETRY_AFTER_HONOURED_SECONDS, "the GPU may take it"
+        await caller.settled()
+        assert b"llm_gateway_fallback_misconfigured_total 1.0" in caller.gateway.metrics.text()
+    told = [each.getMessage() for each in caplog.records if each.levelname == "WARNING"]
+    assert [line.endswith("takes no such request: status 400") for line in told] == [True], "and no word of its own"
+
+
+@on_loop
+async def test_what_the_cloud_does_not_take_the_gpu_may_still_answer() -> None:
+    async with Target(fails(503), fails(503), answers()) as gpu, Target(fails(400)) as cloud:
+        async with serving(gpu.url, cloud.url) as caller:
+            answer = await caller.chat()
+            assert (answer.headers["x-served-by"], len(cloud.asked)) == ("gpu", 1)
+
+
+@on_loop
 async def test_cloud_that_fails_again_and_again_is_left_alone_for_a_while() -> None:
     async with Target(fails(500)) as cloud, serving(closed_port(), cloud.url, budgets=QUICK) as caller:
         found = await asyncio.gather(*(caller.chat() for _ in range(3)))
