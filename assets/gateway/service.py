@@ -61,6 +61,7 @@ class Gateway:
         self._open: set[Record] = set()
         self._meanwhile = MemoryStore()
         self._uncounted = 0
+        self._owed: list[Line] = []  # what was spent on the fallback while the store was silent
         self._reachable: tuple[float, bool] = (float("-inf"), False)
         self._last_request = time.monotonic()
         self._leaving = asyncio.Event()
@@ -332,27 +333,40 @@ class Gateway:
 
         What is never known (no answer, twice under one token) is left: one count and its Idempotency-Key at most.
         """
+        outcome: Outcome | None = None
         with contextlib.suppress(StoreError):
             try:
                 outcome = await admitting
             except LateError as late:
                 outcome = await late.outcome
+        line, nobody = (came, came.state is State.FAILED) if isinstance(came, Line) else await came.ended
+        if line.micro_dollars:  # another's line may have its id
+            self._owed.append(replace(line, id=uuid.uuid4().hex) if isinstance(outcome, Taken) else line)
+        with contextlib.suppress(StoreError):
             if not isinstance(outcome, Admitted):
                 return
-            line, nobody = (came, came.state is State.FAILED) if isinstance(came, Line) else await came.ended
             if isinstance(came, Record) and not nobody:  # the store counts it: it is not counted here as well
                 await self._meanwhile.give_back(line.caller, line.day, request=True, fallback=False, once="")
             with contextlib.suppress(StoreError):
-                await self._store.write(line)
+                if not line.micro_dollars:
+                    await self._store.write(line)
             if nobody:
                 await self._store.give_back(line.caller, line.day, request=True, fallback=False, once=once)
 
     # --- while it runs -----------------------------------------------------------------------------------------
 
+    async def make_up(self) -> None:
+        """Write to the store what was spent while it was silent; each once, however often that is tried."""
+        with contextlib.suppress(StoreError):
+            while self._owed:
+                await self._store.make_up(self._owed[0])
+                del self._owed[0]
+
     async def renew(self) -> None:
         """Renew the leases of open lines, for ever; what cannot be renewed reads as lost, which costs a word only."""
         while True:
             await asyncio.sleep(ledger.RENEW_SECONDS)
+            await self.make_up()
             for record in list(self._open):
                 with contextlib.suppress(StoreError):
                     await record.renew()
@@ -381,6 +395,7 @@ class Gateway:
             await asyncio.sleep(0.1)
         await self.settled()
         renewing.cancel()
+        await self.make_up()
         for runner in (outside, inside):
             await runner.cleanup()
         await self._gpu.close()

@@ -97,6 +97,9 @@ class Store(Protocol):
     async def write(self, line: Line) -> None:
         """Write a line as it now stands; one under way only while its request is."""
 
+    async def make_up(self, line: Line) -> None:
+        """The last line of a request that was counted elsewhere, and what it used of the fallback; once a line."""
+
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
         """Nobody answered, or the cloud refused: counts and Idempotency-Key (empty: none) are the caller's again."""
 
@@ -186,6 +189,14 @@ class DynamoStore:
         written = items.renew_line if line.state in OPEN else items.put_line
         with contextlib.suppress(_ConditionFailed):  # it has ended meanwhile
             await self._transact(written(self._table, line))
+
+    @_in_time
+    async def make_up(self, line: Line) -> None:
+        steps = items.renew_line(self._table, line)  # its condition lets the last line in once, and so the counts
+        steps.append(items.add(self._table, items.use_pk(line.caller, line.day), "fallbacks", 1))
+        steps.append(items.add(self._table, items.spend_pk(line.day), "micro", line.micro_dollars))
+        with contextlib.suppress(_ConditionFailed):
+            await self._transact(steps)
 
     @_in_time
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:

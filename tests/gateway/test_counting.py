@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 import moto
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
 from fleet.config.gateway_settings import CallerTier
 from gateway import __main__ as starting
@@ -565,6 +565,68 @@ async def test_late_admission_of_a_known_key_counts_once(table: DynamoStore, mon
                 again = await caller.chat(headers={**key, "Idempotency-Key": f"answered {answered}"})
                 assert again.status == (409 if answered else 503), "never a second run; nobody's is not the first"
                 assert ("idempotency_key_seen" in str(again.body)) is answered
+
+
+def spent(table: DynamoStore) -> int:
+    """The day's micro-dollars."""
+    found = table._client.get_item(TableName=TABLE, Key=items.key(items.spend_pk(today())))
+    return int(items.read(found.get("Item", {})).get("micro", 0))
+
+
+@on_loop
+async def test_what_the_cloud_cost_while_the_table_was_silent_is_the_tables_once_it_answers(table: DynamoStore) -> None:
+    key, call, raised = await with_key(table), table._client._make_api_call, list[Exception]()
+
+    def silent(operation: str, arguments: Any) -> Any:
+        raise EndpointConnectionError(endpoint_url=TABLE)
+
+    def lost(operation: str, arguments: Any) -> Any:
+        call(operation, arguments)
+        raised.append(ReadTimeoutError(endpoint_url=TABLE))
+        raise raised[-1]
+
+    async with Target(answers()) as cloud, serving(closed_port(), cloud.url, store=table) as caller:
+        assert (await caller.chat(headers=key)).status == 200
+        await caller.settled()
+        each = spent(table)
+        table._client._make_api_call = silent
+        ids = [(await caller.chat(headers=key, stream=True)).headers["x-request-id"] for _ in range(2)]
+        await caller.settled()
+        await caller.gateway.make_up()
+        table._client._make_api_call = lost
+        await caller.gateway.make_up()
+        assert len(raised) == 2, "nothing is known of the first, though it was carried out"
+        table._client._make_api_call = call
+        await caller.gateway.make_up()
+        await caller.gateway.make_up()
+        assert await used(table, f"key:{_id(key)}") == {"requests": 1, "fallbacks": 3}
+        assert spent(table) == 3 * each > 0
+        told = [await table.line(each) for each in ids]
+        assert [each and each.state for each in told] == [State.DONE] * 2
+
+
+@on_loop
+async def test_what_the_cloud_cost_under_a_late_admission_is_counted_once(
+    table: DynamoStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, late = await with_key(table), Admissions(table)
+    late.goes_on.set()
+    async with Target(answers()) as cloud, serving(closed_port(), cloud.url, store=table) as caller:
+        await caller.chat(headers=key)
+        await caller.settled()
+        each = spent(table)
+        late.goes_on.clear()
+        monkeypatch.setattr(store, "ANSWER_SECONDS", 0.2)
+        answer = await caller.chat(headers=key)
+        monkeypatch.setattr(store, "ANSWER_SECONDS", 5.0)
+        late.goes_on.set()
+        await caller.settled()
+        await caller.gateway.make_up()
+        assert await used(table, f"key:{_id(key)}") == {"requests": 2, "fallbacks": 2}
+        assert spent(table) == 2 * each > 0
+        told = await table.line(answer.headers["x-request-id"])
+        assert told is not None
+        assert (told.state, told.answered_by) == (State.DONE, "fallback")
 
 
 @on_loop
