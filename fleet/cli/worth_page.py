@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from fleet.config import prices
@@ -138,8 +136,7 @@ def draw(found: Worth, path: Path) -> Path:
     top = max(HIGHEST, found.traffic.a_day * 3)
     rates = [LOWEST * (top / LOWEST) ** (step / 60) for step in range(61)]
     each = found.answer_usd
-    with mpl.rc_context({**timeline.STYLE, "axes.spines.left": True}):
-        figure = Figure(figsize=(11, 4.4), layout="constrained")
+    with timeline.picture(path, 11, 4.4, left_spine=True) as figure:
         usd, share = figure.subplots(1, 2)
         for color, option in zip(COLORS, found.options, strict=False):
             traffics = [replace(found.traffic, a_day=rate) for rate in rates]
@@ -165,5 +162,4 @@ def draw(found: Worth, path: Path) -> Path:
         usd.legend(frameon=False, fontsize=8)
         share.set_ylim(0, 103)
         share.set_title("answered by the GPU, %", loc="left", fontweight="bold")
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
     return path

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from fleet.demo.callers import DARK, END, NOTICE, SERVING, DemoRequest
-from fleet.eventlog.timeline import BAD, INK, ON_DEMAND, SPOT, STYLE
+from fleet.eventlog.timeline import BAD, INK, ON_DEMAND, SPOT, picture
 
 COLORS = {"gpu": SPOT, "fallback": ON_DEMAND}
 LABELS = {"gpu": "answered by the GPU", "fallback": "answered by the cloud model"}
@@ -26,9 +24,9 @@ def draw(everybody: Sequence[DemoRequest], path: Path, scale: float) -> Path:
     well = [asked for asked in everybody if not asked.error]
     slowest = max(well, key=lambda asked: asked.seconds)
     top = max(LEAST_TOP, slowest.seconds * 1.4)
-    with mpl.rc_context({**STYLE, "axes.spines.bottom": False}):
-        figure = Figure(figsize=(11, 4.2), layout="constrained")
+    with picture(path, 11, 4.2) as figure:
         axes = figure.add_subplot()
+        axes.spines["bottom"].set_visible(False)
         for start, end, words, color in PHASES:
             axes.axvspan(start / 60, end / 60, color=color, linewidth=0, zorder=0)
             middle = (start + end) / 120
@@ -48,7 +46,6 @@ def draw(everybody: Sequence[DemoRequest], path: Path, scale: float) -> Path:
         axes.tick_params(length=0)
         axes.legend(frameon=False, loc="upper center", bbox_to_anchor=(0.6, 0.72), fontsize=9.5)
         axes.set_title(_title(everybody), loc="left", fontsize=12.5, fontweight="bold", pad=10)
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
     return path
 
 

@@ -4,11 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
 from fleet.eventlog.events import Event
-from fleet.eventlog.timeline import BAD, STYLE
+from fleet.eventlog.timeline import BAD, picture
 
 BOXES_AT_MOST = 8  # the latest: more bars in a row tell nothing apart
 COLORS = ("#009E73", "#CC79A7", "#56B4E9", "#F0E442", "#999999", "#222222", "#882255", "#999933")
@@ -20,8 +17,7 @@ def save(stages: Sequence[Event], path: Path) -> Path:
     shown = sorted((event for event in stages if event.fields["box"] in boxes), key=lambda event: event.fields["start"])
     rows = list(dict.fromkeys(event.fields["stage"] for event in shown))
     height = 0.8 / len(boxes)
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(12, 1.2 + 0.34 * len(rows)), layout="constrained")
+    with picture(path, 12, 1.2 + 0.34 * len(rows)) as figure:
         axes = figure.add_subplot()
         for event in shown:
             number, told = boxes.index(event.fields["box"]), event.fields
@@ -39,5 +35,4 @@ def save(stages: Sequence[Event], path: Path) -> Path:
         axes.set_xlabel("seconds since the kernel started")
         axes.set_title("Boots by stage", loc="left", fontsize=12, fontweight="bold")
         figure.legend(loc="outside lower center", ncols=len(boxes), frameon=False, fontsize=8)
-        figure.savefig(path, metadata={"Date": None})
     return path

@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -55,29 +56,29 @@ STYLE: Any = {
 }
 
 
+@contextmanager
+def picture(path: Path, width: float, height: float, *, left_spine: bool = False) -> Iterator[Figure]:
+    """A figure of that size (inches) in the style of all pictures; once it is drawn, a .svg or .png file."""
+    with mpl.rc_context({**STYLE, "axes.spines.left": left_spine}):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        yield figure
+        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
+
+
 def save(spans: Spans, path: Path, *, title: str, start: float | None = None, end: float | None = None) -> Path:
     """Draw from `start` to `end` (epoch seconds; default all of it) into a .svg or .png file."""
-    with mpl.rc_context(STYLE):
-        figure = _draw(spans, title, spans.start if start is None else start, spans.end if end is None else end)
-        metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
-        figure.savefig(path, dpi=110, metadata=metadata)
+    lanes = _Lanes(spans, spans.start if start is None else start, spans.end if end is None else end)
+    with picture(path, 12, 1.2 + 0.34 * lanes.rows_high) as figure:
+        axes = figure.add_subplot()
+        lanes.draw(axes)
+        axes.set_title(printable(title), loc="left", fontsize=12, fontweight="bold")
+        handles = _legend(several=spans.desired > 1)
+        columns = len(handles) if len(handles) <= LEGEND_COLUMNS else -(-len(handles) // 2)
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
     if path.suffix == ".png":  # a third of the bytes: it stands inside a page
         with Image.open(path) as drawn:
             drawn.convert("RGB").quantize(method=Image.Quantize.FASTOCTREE).save(path, optimize=True)
     return path
-
-
-def _draw(spans: Spans, title: str, start: float, end: float) -> Figure:
-    lanes = _Lanes(spans, start, end)
-    height = 1.2 + 0.34 * lanes.rows_high
-    figure = Figure(figsize=(12, height), layout="constrained")
-    axes = figure.add_subplot()
-    lanes.draw(axes)
-    axes.set_title(printable(title), loc="left", fontsize=12, fontweight="bold")
-    handles = _legend(several=spans.desired > 1)
-    columns = len(handles) if len(handles) <= LEGEND_COLUMNS else -(-len(handles) // 2)
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, fontsize=8)
-    return figure
 
 
 def _legend(*, several: bool) -> list[Patch | Line2D]:

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from fleet.config import prices
@@ -148,8 +146,7 @@ def _latencies(seconds: Sequence[float]) -> str:
 
 def draw(tallies: dict[str, Tally], end: float, path: Path, *, title: str) -> Path:
     """Who answered over the timeline of the first seed, a strip for each policy."""
-    with mpl.rc_context({**timeline.STYLE, "axes.spines.left": True}):
-        figure = Figure(figsize=(12, 1.1 + 1.0 * len(tallies)), layout="constrained")
+    with timeline.picture(path, 12, 1.1 + 1.0 * len(tallies), left_spine=True) as figure:
         start = next(iter(tallies.values())).start
         width = max(1, round((end - start) / BIN_SECONDS / COLUMNS))  # of a bar, in bins
         panels = figure.subplots(len(tallies), 1, sharex=True, squeeze=False)
@@ -179,5 +176,4 @@ def draw(tallies: dict[str, Tally], end: float, path: Path, *, title: str) -> Pa
         )
         told = f"{title}: requests in {width * BIN_SECONDS / 60:g} min, by who answered"
         figure.suptitle(printable(told), x=0.01, ha="left", fontweight="bold")
-        figure.savefig(path, metadata={"Date": None})
     return path

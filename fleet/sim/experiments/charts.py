@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 
 from fleet.core.untrusted import printable
-from fleet.eventlog.timeline import INK, ON_DEMAND, QUIET, SPOT, STYLE
+from fleet.eventlog.timeline import INK, ON_DEMAND, QUIET, SPOT, picture
 from fleet.sim.experiments.benchmark_matrix import OURS, TIMERS
 from fleet.sim.experiments.experiment import Row, front
 from fleet.sim.experiments.ratios import Compared, minutes, usd
@@ -101,8 +99,7 @@ def fronts(cases: Mapping[str, Compared], path: Path) -> Path:
     """Cost against degraded minutes, a row of panels a case, one a region: the timers' front, the rivals, ours."""
     rows = {case: found for case, found in cases.items() if found.complete}
     most = max(len(found.outcomes) for found in rows.values())
-    with mpl.rc_context({**STYLE, "axes.spines.left": True}):
-        figure = Figure(figsize=(4.4 * most, 3.9 * len(rows)), layout="constrained")
+    with picture(path, 4.4 * most, 3.9 * len(rows), left_spine=True) as figure:
         panels = figure.subplots(len(rows), most, squeeze=False)
         for line, (case, found) in zip(panels, rows.items(), strict=True):
             for axes, place in zip(line, found.outcomes, strict=True):
@@ -117,19 +114,16 @@ def fronts(cases: Mapping[str, Compared], path: Path) -> Path:
                 axes.set_ylim(bottom=0)
                 axes.grid(color="#EEEEEE", linewidth=0.8)
         panels[0][0].legend(fontsize=8, frameon=False)
-        figure.savefig(path, metadata={"Date": None})
     return path
 
 
 def _save(path: Path, title: str, draw: Callable[[Axes], None]) -> Path:
-    with mpl.rc_context({**STYLE, "axes.spines.left": True}):
-        figure = Figure(figsize=(8, 4.6), layout="constrained")
+    with picture(path, 8, 4.6, left_spine=True) as figure:
         axes = figure.add_subplot()
         axes.grid(color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
         draw(axes)
         axes.set_title(printable(title), loc="left", fontsize=11, fontweight="bold")
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
     return path
 
 

@@ -5,12 +5,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
 from fleet.eventlog import spans, timeline
 from fleet.eventlog.events import Event
-from fleet.eventlog.timeline import INK, SPOT, STYLE
+from fleet.eventlog.timeline import INK, SPOT
 from fleet.sim.drills import drill, replay
 from fleet.sim.drills.drill import Drill
 from fleet.sim.drills.scene import Scene
@@ -45,8 +42,7 @@ def boot_lengths(folder: Path) -> Path:
         scene = Scene(region="us-east-2", days=BOOT_DAYS)
         results = [Job(scene, "alarm", seed, settings, variation).run() for seed in range(BOOT_MARKETS)]
         means.append([result.measure.degraded_minutes for result in results])
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(9, 3), layout="constrained")
+    with timeline.picture(path, 9, 3) as figure:
         axes = figure.add_subplot()
         for number, minutes in enumerate(means):
             axes.barh(number, fmean(minutes), 0.6, color=SPOT)
@@ -61,7 +57,6 @@ def boot_lengths(folder: Path) -> Path:
         axes.set_title(
             "Shorter boots on the same markets (us-east-2, alarm policy, valve off)", loc="left", fontsize=11
         )
-        figure.savefig(path, metadata={"Date": None})
     return path
 
 

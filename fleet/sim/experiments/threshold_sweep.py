@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import matplotlib as mpl
-from matplotlib.figure import Figure
 from rich.progress import track
 
 from fleet.config.settings import Policy, Settings
-from fleet.eventlog.timeline import INK, STYLE
+from fleet.eventlog.timeline import INK, picture
 from fleet.sim.drills.drill import Result, default_settings
 from fleet.sim.drills.scene import Scene
 from fleet.sim.experiments.experiment import Job, Mean, Row, front, mean, run
@@ -152,8 +150,7 @@ def _signed(change: Mean) -> str:
 def draw(rows: Sequence[Row], settings: Settings, path: Path) -> Path:
     """Each threshold as a line of its values through the defaults, and the front."""
     base = rows[0]
-    with mpl.rc_context({**STYLE, "axes.spines.left": True}):
-        figure = Figure(figsize=(9, 5.6), layout="constrained")
+    with picture(path, 9, 5.6, left_spine=True) as figure:
         axes = figure.add_subplot()
         axes.grid(color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
@@ -179,7 +176,6 @@ def draw(rows: Sequence[Row], settings: Settings, path: Path) -> Path:
         axes.set_ylabel("degraded minutes: low is better")
         axes.legend(frameon=False, fontsize=8)
         axes.set_title("Each threshold moved alone: what it costs, what it saves", loc="left", fontweight="bold")
-        figure.savefig(path, dpi=110, metadata={"Date": None} if path.suffix == ".svg" else {"Software": None})
     return path
 
 
