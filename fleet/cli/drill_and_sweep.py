@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
 from fleet.cli import drill_arguments
 from fleet.cli.context import Operator, pass_operator
 from fleet.config.settings import Settings
 from fleet.core.errors import UserError
-from fleet.core.terminal import Terminal
+from fleet.core.terminal import Terminal, figure_table
 from fleet.eventlog import events
 from fleet.eventlog.events import Event
 from fleet.sim.callers.caller_options import caller_options
@@ -189,7 +188,7 @@ def _callers(
     from fleet.sim.experiments import callers_told
 
     lines = callers_told.lines(rows, plan.ledger)
-    _print(lines, console, CALLERS, callers_told.CAPTION)
+    console.print(figure_table(lines, title=CALLERS, caption=callers_told.CAPTION))
     if off := callers_told.off(rows, plan, settings):
         console.print(off, style="bold")
         notes.append(off)
@@ -273,17 +272,7 @@ def _cells(row: Row) -> dict[str, str]:
 
 
 def _table(rows: Sequence[Row], console: Console, title: str) -> None:
-    _print([_cells(row) for row in rows], console, title, CAPTION)
-
-
-def _print(lines: Sequence[dict[str, str]], console: Console, title: str, caption: str) -> None:
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
-    for column in lines[0]:
-        # A narrow terminal breaks a cell between its words: a figure that is cut off says nothing.
-        table.add_column(column, justify="left" if column == "policy" else "right", overflow="fold")
-    for line in lines:
-        table.add_row(*line.values())
-    console.print(table)
+    console.print(figure_table([_cells(row) for row in rows], title=title, caption=CAPTION))
 
 
 def _page(

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.table import Table
 
 from fleet.cli.context import Operator, json_option, pass_operator
 from fleet.cli.operate import print_json
 from fleet.core.errors import UserError
-from fleet.core.terminal import Terminal, say
+from fleet.core.terminal import Terminal, plain_table, say
 from fleet.core.untrusted import one_line
 from fleet.ops import gateway_table
 from fleet.ops.gateway_table import GatewayTable, Key, Line
@@ -184,9 +183,7 @@ def _line(line: Line) -> dict[str, Any]:
 
 
 def _print(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
+    table = plain_table(*columns)
     for row in rows:
         table.add_row(*(one_line(row[column]) for column in columns))
     Terminal().print(table if rows else "none")

@@ -3,13 +3,12 @@
 import dataclasses
 
 import click
-from rich.table import Table
 from rich.text import Text
 
 from fleet.cli.context import Operator, json_option, pass_operator
 from fleet.cli.operate import print_json
 from fleet.core.errors import EXIT_ATTENTION
-from fleet.core.terminal import Terminal, say
+from fleet.core.terminal import Terminal, plain_table, say
 from fleet.core.untrusted import one_line
 from fleet.ops import lane
 
@@ -39,9 +38,7 @@ def _show(operator: Operator, *, as_json: bool) -> None:
             continue
         leaving = ", leaving" if line.draining else ""
         say(f"{line.box}: {len(line.line)} in line, {line.expected_wait:.0f} s for who comes now{leaving}")
-        table = Table(box=None, pad_edge=False, header_style="dim")
-        for column in ("id", "caller", "class", "state", "waited s", "done in s", "tokens"):
-            table.add_column(column, overflow="fold")
+        table = plain_table("id", "caller", "class", "state", "waited s", "done in s", "tokens")
         for each in line.line:
             seconds = (f"{each.waited:.0f}", f"{each.expected:.0f}")
             words = (each.id, each.caller, each.kind, each.state)

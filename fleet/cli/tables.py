@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
-from fleet.core.terminal import Terminal
+from fleet.core.terminal import Terminal, plain_table
 from fleet.eventlog.events import Event
 from fleet.gameday.scenario import StepReceipt
 from fleet.ops.checks import Level
@@ -21,16 +20,9 @@ BOXES_NAMED = 8  # in a larger fleet, boxes alike share a line of the status
 _COLOUR = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
-def _plain_table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, show_header=bool(any(columns)), header_style="dim")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
 def preflight(lines: Sequence[CheckLine]) -> None:
     """One line a check, its remedy below, and the count at the end."""
-    table = _plain_table("", "", "")
+    table = plain_table("", "", "")
     for line in lines:
         level = line.finding.level
         table.add_row(Text(level, _COLOUR[level]), line.check, line.finding.found)
@@ -52,7 +44,7 @@ def status(found: Status) -> Group:
     )
     lever = found.lever
     agreed = "agreed" if lever.agreed else f"DISAGREE, expected {lever.expected}"
-    facts = _plain_table("", "")
+    facts = plain_table("", "")
     facts.add_row("mode", f"{found.mode or 'unknown'}{', ' + found.doing if found.doing else ''}")
     facts.add_row("lever", f"parameter {lever.parameter}, group {lever.group}: {agreed}")
     facts.add_row("serving", f"{found.serving} of {found.desired}")
@@ -70,7 +62,7 @@ def status(found: Status) -> Group:
         facts.add_row("line", found.line)
     facts.add_row("failovers", f"{found.failovers_counted:g} in {found.valve_window_hours} h that the valve counts")
     facts.add_row("cost", f"${found.usd_per_day:.2f} a day now, ${found.usd_per_day_on_demand:.2f} all on-demand")
-    boxes = _plain_table("box", "kind", "pool", "zone", "age", "state", "target", "boot", "$/h")
+    boxes = plain_table("box", "kind", "pool", "zone", "age", "state", "target", "boot", "$/h")
     for alike in _alike(found.boxes):
         box = alike[0]
         ages = sorted(each.age_seconds for each in alike if each.age_seconds is not None)
@@ -78,7 +70,7 @@ def status(found: Status) -> Group:
         price = f"{box.usd_per_hour:.4f}" if box.usd_per_hour is not None else "?"
         name = box.id if len(alike) == 1 else f"{len(alike)} boxes"
         boxes.add_row(name, box.purchase, box.pool, box.zone, age, box.lifecycle, box.health, box.boot, price)
-    decisions = _plain_table("decided at", "woken by", "action", "reason")
+    decisions = plain_table("decided at", "woken by", "action", "reason")
     for line in found.decisions:
         words = (str(line[key]) for key in ("signal", "action", "reason"))
         decisions.add_row(f"{line['at']:%m-%d %H:%M:%S}", *words)
@@ -109,12 +101,12 @@ SHOWN_TRANSITIONS = {"notice", "launch.failed", "alarm", "mode", "lever", "mail"
 
 def history(log: Sequence[Event], boxes: Mapping[str, BoxRecord], page: Path, *, lines: int) -> Group:
     """Transitions in order, boots by stage, lines that were skipped, where the page is."""
-    told = _plain_table("at", "what", "")
+    told = plain_table("at", "what", "")
     for event in log:
         if event.kind in SHOWN_TRANSITIONS:
             words = ", ".join(str(value).split("\n")[0] for value in event.fields.values())
             told.add_row(f"{event.at:%m-%d %H:%M:%S}", event.kind, words)
-    boots = _plain_table("box", "kind", "pool", "launched", "stages, seconds")
+    boots = plain_table("box", "kind", "pool", "launched", "stages, seconds")
     for box, life in sorted(boxes.items(), key=lambda item: str(item[1].launched)):
         stages = ", ".join(f"{stage.name} {stage.end - stage.start:.0f}" for stage in life.stages)
         boots.add_row(box, life.purchase, life.pool, f"{life.launched:%m-%d %H:%M:%S}", stages or "not logged")
@@ -124,7 +116,7 @@ def history(log: Sequence[Event], boxes: Mapping[str, BoxRecord], page: Path, *,
 
 def game_day(receipts: Sequence[StepReceipt], page: Path) -> None:
     """One line a step."""
-    table = _plain_table("", "step", "expected", "seen", "s", "requests", "failed", "outage s")
+    table = plain_table("", "step", "expected", "seen", "s", "requests", "failed", "outage s")
     for step in receipts:
         verdict = Text("held", "green") if step.held else Text("FAILED", "bold red")
         met = step.load

@@ -8,13 +8,12 @@ from statistics import fmean, median, stdev
 from typing import Any
 
 import click
-from rich.table import Table
 
 from fleet.cli.context import Operator, folder, pass_operator
 from fleet.config import prices
 from fleet.config.settings import Settings
 from fleet.core.errors import UserError
-from fleet.core.terminal import Terminal
+from fleet.core.terminal import Terminal, figure_table
 from fleet.sim.callers import caller_options, recorded
 from fleet.sim.callers.traffic import DAY_SECONDS, Traffic
 from fleet.sim.drills.drill import default_settings
@@ -78,12 +77,7 @@ def worth_command(
     terminal = Terminal()
     for note in found.notes:
         terminal.print(f"- {note}", style="dim")
-    table = Table(title=f"{who.a_day:g} requests a day, a month", title_justify="left")
-    for column in found.rows()[0]:
-        table.add_column(column, justify="left" if column == "way" else "right")
-    for row in found.rows():
-        table.add_row(*row.values())
-    terminal.print(table)
+    terminal.print(figure_table(found.rows(), title=f"{who.a_day:g} requests a day, a month"))
     for line in found.moved():
         terminal.print(line)
     terminal.print(found.verdict(), style="bold")

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet.cli import context, tables
+from fleet.cli import context
 from fleet.cli.fleetctl import main
-from fleet.core.terminal import Terminal
+from fleet.core.terminal import Terminal, plain_table
 from fleet.core.untrusted import code, one_line, plain, printable
 from fleet.eventlog import html_report
 from fleet.eventlog.events import Event
@@ -182,7 +182,7 @@ def test_a_page_and_its_pictures_hold_what_others_wrote_as_text(tmp_path: Path) 
 def test_what_is_drawn_on_a_terminal_is_text_whatever_draws_it() -> None:
     out = io.StringIO()
     terminal = Terminal(file=out, force_terminal=True, width=200, color_system=None)
-    table = tables._plain_table(EVIL, "")
+    table = plain_table(EVIL, "")
     table.add_row(EVIL, EVIL)
     for thing in (EVIL, table):
         terminal.print(thing)
