@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -100,12 +101,12 @@ def test_every_drill_of_a_page_is_lived_through_once(
 ) -> None:
     lived: list[int] = []
 
-    class Counted(catalogue.SpotOnly):
+    class Counted(catalogue.Unwatched):
         def live(self, drill: Drill) -> None:
             lived.append(drill.seed)
             super().live(drill)
 
-    monkeypatch.setitem(catalogue.POLICIES, "spot-only", catalogue.Named("counted", Counted))
+    monkeypatch.setitem(catalogue.POLICIES, "spot-only", catalogue.Named("counted", partial(Counted, 0)))
     twice = ["--policy", "spot-only", "--policy", "spot-only"]
     call("drill", market, *twice, "--seeds", 2, "--workers", 1, "--warned", 0, "--out", tmp_path)
     assert lived == [0, 1]

@@ -19,8 +19,7 @@ from fleet.sim.policies.catalogue import (
     POLICIES,
     Clairvoyant,
     DynamicFallback,
-    OnDemandOnly,
-    SpotOnly,
+    Unwatched,
     WatchdogPolicy,
 )
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, exact, lived, market, with_steps
@@ -77,12 +76,12 @@ def test_one_outage_is_the_window_that_backoff_alarm_and_boot_add_up_to(
 
 def test_cost_is_the_integral_of_what_ran(settings: Settings) -> None:
     scene = market((5 * HOUR, 0), (6 * HOUR, 1000), hours=10)
-    result = drill.run(Drill(scene, settings, EXACT), SpotOnly())
+    result = drill.run(Drill(scene, settings, EXACT), Unwatched(0))
     first = 5 * HOUR + NOTICE - FIRST_ATTEMPT
     attempts = accumulate([5 * HOUR + 15.0, *EXACT.launch_retry_gaps, 600, 600, 600, 600])
     second = 10 * HOUR - next(at for at in attempts if at >= 6 * HOUR)
     assert result.measure.cost_usd == pytest.approx(SPOT_USD * (first + second) / HOUR, rel=1e-9)
-    alone = drill.run(Drill(scene, settings, EXACT), OnDemandOnly())
+    alone = drill.run(Drill(scene, settings, EXACT), Unwatched(100))
     assert alone.measure.cost_usd == pytest.approx(ON_DEMAND_USD * (10 * HOUR - FIRST_ATTEMPT) / HOUR, rel=1e-9)
 
 
@@ -127,7 +126,7 @@ def test_a_fleet_of_three_is_degraded_by_the_share_that_is_missing(settings: Set
     """One on-demand box as the floor, two spot boxes taken together: two thirds are missing for one relaunch."""
     three = replace(settings, capacity=Capacity(min=3, max=6, on_demand_base=1))
     notice = 5 * HOUR
-    result = drill.run(Drill(market((notice, 0), (notice + 10, 1000), hours=12), three, EXACT), SpotOnly())
+    result = drill.run(Drill(market((notice, 0), (notice + 10, 1000), hours=12), three, EXACT), Unwatched(0))
     first, window = result.measure.windows
     assert first.missing_seconds == first.seconds == FIRST_ATTEMPT + BOOT_SECONDS
     assert window.seconds == 15 + BOOT_SECONDS - HEARD
@@ -138,7 +137,7 @@ def test_missing_data_that_does_not_breach_never_lights_the_alarm(settings: Sett
     """The default of healthy_host_count(): with no target registered the metric vanishes and nobody is told."""
 
     def alarms(behaviour: Behaviour) -> list[str]:
-        log, _ = lived(market((HOUR, 0), hours=6), SpotOnly(), settings=settings, behaviour=behaviour)
+        log, _ = lived(market((HOUR, 0), hours=6), Unwatched(0), settings=settings, behaviour=behaviour)
         return [event.fields["state"] for event in log if event.kind == "alarm"]
 
     assert "ALARM" in alarms(EXACT)

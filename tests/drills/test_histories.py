@@ -18,7 +18,7 @@ from fleet.sim.cloud.behaviour import Behaviour
 from fleet.sim.drills import drill
 from fleet.sim.drills import replay as history
 from fleet.sim.drills.drill import Drill
-from fleet.sim.policies.catalogue import DynamicFallback, SpotOnly, WatchdogPolicy
+from fleet.sim.policies.catalogue import DynamicFallback, Unwatched, WatchdogPolicy
 from tests.drills.by_hand import lived
 
 Replay = tuple[drill.Result, tuple[Event, ...], dict[str, Any]]
@@ -75,7 +75,7 @@ def test_seven_reclaims_boot_eight_times_and_answer_before_the_alarm_fires() -> 
 
 
 def test_a_morning_without_a_watchdog_leaves_the_fleet_empty_for_hours() -> None:
-    result = drill.run(Drill(history.load("07-21")), SpotOnly())
+    result = drill.run(Drill(history.load("07-21")), Unwatched(0))
     assert max(window.seconds for window in result.measure.windows) > 3 * 3600
 
 

@@ -19,21 +19,14 @@ RETRY_SECONDS = 60  # of the fallback, when there is no on-demand box either
 
 
 @dataclass(frozen=True)
-class OnDemandOnly:
-    """No spot at all: the price of peace."""
+class Unwatched:
+    """A group that nobody watches: all on-demand (100), the price of peace, or all spot (0), which retries for ever."""
+
+    lever: int
 
     def live(self, drill: Drill) -> None:
         """The group alone replaces what breaks."""
-        drill.cloud(lever=100).run()
-
-
-@dataclass(frozen=True)
-class SpotOnly:
-    """An all-spot group that nobody watches."""
-
-    def live(self, drill: Drill) -> None:
-        """The group retries for ever."""
-        drill.cloud(lever=0).run()
+        drill.cloud(lever=self.lever).run()
 
 
 @dataclass(frozen=True)
@@ -117,8 +110,8 @@ class Named:
 
 TIMER_MINUTES = (0, 10, 30, 60, 120, 240, 480, 1440)
 POLICIES: dict[str, Named] = {
-    "on-demand": Named("on-demand only", OnDemandOnly),
-    "spot-only": Named("spot, no watchdog", SpotOnly),
+    "on-demand": Named("on-demand only", partial(Unwatched, 100)),
+    "spot-only": Named("spot, no watchdog", partial(Unwatched, 0)),
     "alarm": Named("alarm watchdog", WatchdogPolicy, _alarm),
     "bridge": Named("bridge watchdog", WatchdogPolicy, _bridge),
     "fallback": Named("dynamic fallback", DynamicFallback),
