@@ -6,7 +6,7 @@ A text that this version cannot read completely (damaged, newer, absent) is neve
 import functools
 import json
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any, Self
@@ -269,39 +269,12 @@ class State:
 
     def _text(self) -> str:
         """All of it, defaults left out."""
-        parts = dict(self.parts)
-        raw: dict[str, Any] = {
-            "version": VERSION,
-            "mode": self.mode,
-            "since": _text(self.since),
-            "part": self.part,
+        raw, parts = {"version": VERSION, **_plain(self)}, dict(self.parts)
+        raw |= {
             "failovers": [_failover(at, parts) for at in self.failovers],
-            "cooldown_from": _text(self.cooldown_from),
-            "streak": self.streak,
-            "scored_at": _text(self.scored_at),
-            "rearm_from": _text(self.rearm_from),
-            "refresh_id": self.refresh_id,
-            "trial": self.trial,
-            "blocked": self.blocked,
-            "on_demand_since": _text(self.on_demand_since),
-            "reminders": self.reminders,
-            "replaced_on": self.replaced_on,
-            "replaced": self.replaced,
-            "recommended": self.recommended,
-            "launched_at": _text(self.launched_at),
-            "abandoned": {box: _text(at) for box, at in self.abandoned},
-            "dry_at": _text(self.dry_at),
-            "repair_waits_since": _text(self.repair_waits_since),
-            "suspended_at": _text(self.suspended_at),
-            "resumed": self.resumed,
-            "refused": self.refused,
-            "evidence": _plain(self.evidence),
-            "turns": self.turns,
-            "metered_at": _text(self.metered_at),
-            "metered_seconds": self.metered_seconds,
-            "unfinished": self.unfinished and _raw(self.unfinished),
-            "owed": [_raw(mail) for mail in self.owed],
+            "abandoned": dict(raw.get("abandoned", ())),
         }
+        raw.pop("parts", None)  # they stand beside their failovers
         return json.dumps(
             {key: value for key, value in raw.items() if value}, ensure_ascii=False, separators=(",", ":")
         )
@@ -322,29 +295,17 @@ def _read(text: str) -> State:
         if version != VERSION:
             raise StateError(f"the state has schema version {version!r}, this watchdog reads {VERSION}")
         failovers = raw.pop("failovers", ())
-        return State(
-            mode=Mode(raw.pop("mode")),
-            part=int(raw.pop("part", 0)),
-            failovers=tuple(_time(text.partition(" ")[0]) for text in failovers),
-            parts=tuple(map(_part, dict.fromkeys(text for text in failovers if " " in text))),
-            streak=int(raw.pop("streak", 0)),
-            turns=int(raw.pop("turns", 0)),
-            refresh_id=raw.pop("refresh_id", None),
-            refused=tuple(raw.pop("refused", ())),
-            trial=bool(raw.pop("trial", False)),
-            blocked=raw.pop("blocked", ""),
-            reminders=int(raw.pop("reminders", 0)),
-            replaced_on=raw.pop("replaced_on", ""),
-            replaced=int(raw.pop("replaced", 0)),
-            recommended=tuple(raw.pop("recommended", ())),
-            evidence=_evidence(raw.pop("evidence", {})),
-            metered_seconds=int(raw.pop("metered_seconds", 0)),
-            resumed=int(raw.pop("resumed", 0)),
-            abandoned=tuple((box, _time(at)) for box, at in raw.pop("abandoned", {}).items()),
-            unfinished=_transition(unfinished) if (unfinished := raw.pop("unfinished", None)) else None,
-            owed=tuple(map(_transition, raw.pop("owed", ()))),
-            **{key: _time(value) for key, value in raw.items()},  # an unknown key is a TypeError: unreadable
-        )
+        known: dict[str, Any] = {
+            "mode": Mode(raw.pop("mode")),
+            "failovers": tuple(_time(text.partition(" ")[0]) for text in failovers),
+            "parts": tuple(map(_part, dict.fromkeys(text for text in failovers if " " in text))),
+            "abandoned": tuple((box, _time(at)) for box, at in raw.pop("abandoned", {}).items()),
+            "refresh_id": raw.pop("refresh_id", None),
+            "evidence": _evidence(raw.pop("evidence", {})),
+            "unfinished": _transition(unfinished) if (unfinished := raw.pop("unfinished", None)) else None,
+            "owed": tuple(map(_transition, raw.pop("owed", ()))),
+        }
+        return State(**known, **_values(State, raw))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise StateError(f"the state cannot be read ({type(error).__name__}: {error})") from error
 
@@ -354,28 +315,38 @@ def cut(text: str, most: int) -> str:
     return text.encode()[:most].decode(errors="ignore")
 
 
-def _plain(evidence: Evidence) -> dict[str, Any]:
-    raw = {
-        **vars(evidence),
-        "drought_at": _text(evidence.drought_at),
-        "dark_at": _text(evidence.dark_at),
-        "warned_at": _text(evidence.warned_at),
-    }
-    return {key: value for key, value in raw.items() if value}
+DEFAULTS: dict[type, dict[str, Any]] = {
+    kind: {each.name: each.default for each in fields(kind)} for kind in (State, Evidence, Transition)
+}
+
+
+def _plain(value: Any) -> Any:
+    """In JSON's own types; of what has fields, those that are not at their default."""
+    if isinstance(value, datetime):
+        return _text(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if (defaults := DEFAULTS.get(type(value))) is None:
+        return value
+    return {name: _plain(held) for name, held in vars(value).items() if held != defaults.get(name, held)}
+
+
+def _values(kind: Any, raw: dict[str, Any]) -> dict[str, Any]:
+    """Each of the type that its field's default has, a time where that is None; an unknown key is a KeyError."""
+    defaults = DEFAULTS[kind]
+    return {key: _time(value) if defaults[key] is None else type(defaults[key])(value) for key, value in raw.items()}
 
 
 def _evidence(raw: dict[str, Any]) -> Evidence:
-    known: dict[str, Any] = {key: _time(raw.pop(key)) for key in ("drought_at", "dark_at", "warned_at") if key in raw}
     if isinstance(raw.get("warned"), str):  # as an earlier version wrote it
         raw["warned"] = (raw["warned"],)
     raw.pop("return_after_seconds", None)  # an earlier version moved the bar
-    known |= {key: tuple(raw.pop(key)) for key in ("noticed", "selling", "warned") if key in raw}
-    return Evidence(**known, **raw)
+    return Evidence(**_values(Evidence, raw))
 
 
 @functools.lru_cache(maxsize=64)  # most times of a state stay as they were
-def _text(at: datetime | None) -> str | None:
-    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z") if at else None
+def _text(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 @functools.lru_cache(maxsize=64)
@@ -388,17 +359,12 @@ def _time(text: str) -> datetime:
 
 def _failover(at: datetime, parts: dict[datetime, int]) -> str:
     """Its time; where it bought a part of the fleet, the percent behind it."""
-    return f"{_text(at)} {parts[at]}" if at in parts else str(_text(at))
+    return f"{_text(at)} {parts[at]}" if at in parts else _text(at)
 
 
 def _part(text: str) -> tuple[datetime, int]:
     at, percent = text.split(" ")
     return _time(at), int(percent)
-
-
-def _raw(transition: Transition) -> dict[str, Any]:
-    raw = {"kind": transition.kind, "at": _text(transition.at), "why": transition.why}
-    return {**raw, "part": transition.part} if transition.part else raw
 
 
 def _transition(raw: dict[str, Any]) -> Transition:
