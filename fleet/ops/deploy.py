@@ -33,6 +33,7 @@ FAULTS = ("--app", "python -m stacks.faults", "--output", "build/faults")  # an 
 TABLE_USD_PER_GB_MONTH = 0.45  # DynamoDB Standard and its point-in-time recovery, us-east-2, July 2026, from memory
 DELETED_SECONDS = 1800  # streams end within 10 minutes, balancer and tasks after them
 POLL_SECONDS = 5.0
+GONE = "DELETE_COMPLETE"  # of a stack that nobody knows, too
 EXIT_INTERRUPTED = 130  # as a shell tells of Ctrl-C
 S3_USD_PER_GB_MONTH = 0.023  # S3 Standard, us-east-2, July 2026
 
@@ -113,7 +114,7 @@ def _status(aws: Aws, stack: str) -> str:
     try:
         return str(aws.call("cloudformation", "DescribeStacks", StackName=stack)["Stacks"][0]["StackStatus"])
     except MissingError:
-        return "DELETE_COMPLETE"
+        return GONE
 
 
 def _account(settings: Settings, arguments: Sequence[str]) -> Aws:
@@ -130,11 +131,7 @@ def _profile(arguments: Sequence[str]) -> str | None:
 
 
 def _stands(aws: Aws, stack: str) -> bool:
-    try:
-        aws.call("cloudformation", "DescribeStacks", StackName=stack)
-    except MissingError:
-        return False
-    return True
+    return _status(aws, stack) != GONE
 
 
 def kept(aws: Aws, settings: Settings) -> list[str]:

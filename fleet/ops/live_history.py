@@ -102,15 +102,16 @@ def read(settings: Settings, aws: Aws, since: datetime, until: datetime) -> Sour
     fleet = settings.fleet_name
     decided, activities, alarms, (stages, skipped), living = aws.together(
         lambda: fleet_view.decisions(aws, fleet, since),
-        lambda: tuple(_activities(aws, fleet, since)),
+        lambda: tuple(scaling_activities(aws, fleet, since)),
         lambda: tuple(_alarms(aws, fleet, since, until)),
-        lambda: stages_of(islice(_box_log(aws, fleet, since), LINES_AT_MOST)),
+        lambda: stages_of(islice(box_log(aws, fleet, since), LINES_AT_MOST)),
         lambda: dict(_living(aws, fleet)),
     )
     return Sources(since, until, decided, activities, alarms, stages, living, skipped)
 
 
-def _activities(aws: Aws, fleet: str, since: datetime) -> Iterator[Activity]:
+def scaling_activities(aws: Aws, fleet: str, since: datetime) -> Iterator[Activity]:
+    """The group's scaling activities, the newest first."""
     for raw in aws.items(
         "autoscaling", "DescribeScalingActivities", "Activities", AutoScalingGroupName=names.group(fleet)
     ):
@@ -140,7 +141,8 @@ def _alarms(aws: Aws, fleet: str, since: datetime, until: datetime) -> Iterator[
         yield at, json.loads(raw["HistoryData"])["newState"]["stateValue"]
 
 
-def _box_log(aws: Aws, fleet: str, since: datetime) -> Iterator[dict[str, Any]]:
+def box_log(aws: Aws, fleet: str, since: datetime) -> Iterator[dict[str, Any]]:
+    """The lines of the boxes' log that tell a stage of a boot, the oldest first."""
     return aws.items(
         "logs",
         "FilterLogEvents",

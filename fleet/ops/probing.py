@@ -15,7 +15,7 @@ from fleet.account.access import Aws
 from fleet.account.aws_errors import OperatorError
 from fleet.config.settings import Settings
 from fleet.core import names
-from fleet.ops import ask, commands, fleet_view
+from fleet.ops import ask, commands, fleet_view, live_history
 
 PAGE = Path(__file__).parents[2] / "docs" / "aws-behaviours.md"
 ROW = re.compile(r"^\| `(?P<name>[a-z0-9-]+)` (?P<behaviour>.+?) \| (?P<relies>.+?) \| (?P<known>.+) \|$", re.MULTILINE)
@@ -62,14 +62,7 @@ class Readings:
     @cached_property
     def stages(self) -> list[dict[str, str]]:
         """The boxes' BOOTSTAGE lines, oldest first, each as its fields."""
-        log = self.aws.items(
-            "logs",
-            "FilterLogEvents",
-            "events",
-            logGroupName=names.box_log_group(self.settings.fleet_name),
-            startTime=int(self.since.timestamp() * 1000),
-            filterPattern=f'"{names.LINE_BOOTSTAGE}"',
-        )
+        log = live_history.box_log(self.aws, self.settings.fleet_name, self.since)
         return [dict(FIELD.findall(event["message"])) for event in log]
 
     def stage(self, name: str) -> dict[str, str] | None:
@@ -86,14 +79,8 @@ class Readings:
     @cached_property
     def first_launch(self) -> float | None:
         """Seconds from the oldest launch that is remembered until its box was in service."""
-        found = self.aws.items(
-            "autoscaling", "DescribeScalingActivities", "Activities", AutoScalingGroupName=self.group_name
-        )
-        launches = [
-            (raw["EndTime"] - raw["StartTime"]).total_seconds()
-            for raw in found
-            if raw["StatusCode"] == "Successful" and raw["Description"].startswith("Launching") and "EndTime" in raw
-        ]
+        found = live_history.scaling_activities(self.aws, self.settings.fleet_name, datetime.min.replace(tzinfo=UTC))
+        launches = [(e.ended - e.began).total_seconds() for e in found if e.launch and e.succeeded and e.ended]
         return launches[-1] if launches else None
 
     @cached_property

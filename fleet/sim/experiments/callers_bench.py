@@ -4,7 +4,6 @@ And what `worth` reckons from curves, beside market and callers lived through to
 """
 
 import resource
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
@@ -21,6 +20,7 @@ from fleet.sim.callers.traffic import Asked, Traffic
 from fleet.sim.drills import scene
 from fleet.sim.drills.drill import default_settings
 from fleet.sim.experiments import worth_ways
+from fleet.sim.experiments.bench import best_seconds
 from fleet.sim.experiments.experiment import Job
 
 DAYS, RATES = 45, (300, 600, 1200, 2400)
@@ -28,20 +28,14 @@ BUDGET_SECONDS, BUDGET_MB, BUDGET_SHARE = 2.0, 60.0, 0.03
 MANY = 100_000
 LOADS = (0.3, 0.6, 0.8)
 TOGETHER, TOGETHER_DAYS, SEEDS = (300, 1000, 3000), 15, 3
-TRIES = 2  # of which the shorter counts: other work on the machine only adds
+TRIES = 2
 ENDLESS = Budgets(first_token_seconds=1e9, whole_seconds=1e9, wall_seconds=2e9)
 
 
 def seconds(callers: Plan | None, policy: str = "alarm") -> float:
     """Of one core, for the drill."""
     job = Job(scene.named(["us-east-2"], days=DAYS), policy, 0, default_settings(), callers=callers)
-    return min(_timed(job) for _ in range(TRIES))
-
-
-def _timed(job: Job) -> float:
-    began = time.process_time()
-    job.run()
-    return time.process_time() - began
+    return best_seconds(job.run, TRIES)
 
 
 def memory() -> float:
