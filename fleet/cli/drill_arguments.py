@@ -95,8 +95,8 @@ def settings_of(operator: Operator, place: Scene, options: dict[str, Any]) -> Se
     desired = options["desired"]
     if place.history:
         record = replay.load(place.history)
-        raw["bridge" if record.policy == "bridge" else "watchdog"]["scan_seconds"] = record.scan_seconds
-        desired = desired or record.desired
+        raw["bridge" if record.fleet.policy == "bridge" else "watchdog"]["scan_seconds"] = record.scan_seconds
+        desired = desired or record.fleet.desired
     if desired is not None:
         capacity["max"] = max(2 * desired, capacity["max"])
         capacity["min"] = desired

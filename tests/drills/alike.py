@@ -35,8 +35,8 @@ def drills() -> Iterator[tuple[str, str]]:
             for settings in (shipped, without_valve(shipped)) if policy in ("alarm", "bridge") else (shipped,):
                 sized = settings
                 if scene.history:
-                    record = replay.load(scene.history)
-                    capacity = replace(settings.capacity, min=record.desired, max=2 * record.desired)
+                    desired = json.loads((replay.FOLDER / f"{name}.json").read_text())["fleet"]["desired"]
+                    capacity = replace(settings.capacity, min=desired, max=2 * desired)
                     sized = replace(settings, capacity=capacity)
                 lived = Job(scene, policy, seed, sized, keeps_log=True).run()
                 text = "\n".join(json.dumps([e.at.isoformat(), e.kind, e.fields], default=str) for e in lived.log)

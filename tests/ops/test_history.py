@@ -302,7 +302,7 @@ def test_a_receipt_of_a_fleet_under_the_bridge_policy_loads_and_says_what_it_lac
     path = tmp_path / "receipt.json"
     path.write_text(written.dumps())
     record = drills_history.load(path)
-    assert (record.policy, record.scan_seconds, record.mode) == ("bridge", 120, "spot-armed")
+    assert (record.fleet.policy, record.scan_seconds, record.fleet.mode_at_start) == ("bridge", 120, "spot-armed")
     said = " ".join(Drill(record, bridge).assumptions)
     assert "alarm: not recorded, so modelled" in said
     assert "scores: 0 readings as recorded, drawn where a policy reads at other times" in said

@@ -26,9 +26,9 @@ def replay(name: str, **other: object) -> list[Event]:
         settings=SETTINGS,
         behaviour=replace(record.behaviour, **other),  # type: ignore[arg-type]
         emit=log.append,
-        lever=record.lever,
-        state=State(Mode(record.mode)).dumps(),
-        serving="on-demand" if record.lever else "spot",
+        lever=record.fleet.lever_at_start,
+        state=State(Mode(record.fleet.mode_at_start)).dumps(),
+        serving="on-demand" if record.fleet.lever_at_start else "spot",
         scans_from=record.scans_from,
     )
     cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=SETTINGS, now=now))

@@ -66,13 +66,13 @@ class Drill:
     def _changed(self, history: History) -> list[str]:
         """What is not as it was when the alarm was recorded, so that it would have been told at other times."""
         now: dict[str, tuple[object, object]] = {
-            "policy": (self.settings.policy, history.policy),
+            "policy": (self.settings.policy, history.fleet.policy),
             "alarm_minutes": (self.settings.watchdog.alarm_minutes, history.alarm_minutes),
-            "desired": (self.settings.capacity.min, history.desired),
+            "desired": (self.settings.capacity.min, history.fleet.desired),
             "boots": (f"{self.physics.boots.factor:g}", "1"),
         }
         found = [f"{name} {value} ({recorded})" for name, (value, recorded) in now.items() if value != recorded]
-        for section, recorded in (("watchdog", history.thresholds), ("bridge", history.bridge)):
+        for section, recorded in (("watchdog", history.fleet.thresholds), ("bridge", history.fleet.bridge)):
             mine = asdict(getattr(self.settings, section))
             found += [
                 f"{section}.{key} {mine.get(key)} ({value})"
@@ -84,13 +84,13 @@ class Drill:
     @property
     def failovers(self) -> tuple[datetime, ...]:
         """Those in the 24 hours before the start, for the watchdog's memory."""
-        count = 0 if isinstance(self.scene, Market) else self.scene.failovers
+        count = 0 if isinstance(self.scene, Market) else self.scene.fleet.failovers_in_last_24h_at_start
         return tuple(utc(self.market.start - 86400 * (i + 1) / (count + 1)) for i in reversed(range(count)))
 
     @property
     def rearming(self) -> bool:
         """Whether it begins in the middle of a re-arm."""
-        return not isinstance(self.scene, Market) and self.scene.rearming
+        return not isinstance(self.scene, Market) and self.scene.fleet.rearming_at_start
 
     @property
     def physics(self) -> Behaviour:
@@ -115,7 +115,7 @@ class Drill:
             if lever is not None or self._changed(self.scene):  # the recorded policy starts with the recorded lever
                 behaviour = replace(behaviour, alarm=replace(behaviour.alarm, recorded=None))
                 recording = None
-            lever = self.scene.lever if lever is None else lever
+            lever = self.scene.fleet.lever_at_start if lever is None else lever
             cloud = SimulatedCloud(
                 self.scene.market,
                 settings=self.settings,
@@ -123,7 +123,7 @@ class Drill:
                 seed=self.seed,
                 emit=self.emit,
                 lever=lever,
-                mode=self.scene.mode,
+                mode=self.scene.fleet.mode_at_start,
                 serving="on-demand" if lever else "spot",
                 scans_from=self.scene.scans_from,
                 recording=recording and replace(recording),

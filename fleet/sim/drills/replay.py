@@ -10,7 +10,7 @@ from fleet.config.settings import Watchdog
 from fleet.core import boot_length
 from fleet.core.errors import UserError
 from fleet.eventlog import receipts
-from fleet.eventlog.receipts import Happening, Receipt
+from fleet.eventlog.receipts import Fleet, Happening, Receipt
 from fleet.sim.cloud.behaviour import AlarmModel, Behaviour, Boots, Events, Scores
 from fleet.sim.cloud.recording import Recording, seconds
 from fleet.sim.markets import reading
@@ -33,15 +33,8 @@ class History:
     name: str
     market: Market
     behaviour: Behaviour
-    desired: int
-    lever: int
-    mode: str
-    rearming: bool
-    failovers: int  # in the 24 hours before the start
-    policy: str
+    fleet: Fleet  # at the start; thresholds that are empty were not recorded
     alarm_minutes: int
-    thresholds: dict[str, Any]  # as recorded, of the alarm policy and of the bridge policy; empty: not recorded
-    bridge: dict[str, Any]
     scan_seconds: int
     scans_from: float
     recording: Recording | None  # box by box; None: the receipt tells of the market alone
@@ -101,15 +94,8 @@ class _Reader:
             name=receipt.name,
             market=Market(receipt.name, pools, start, end, lambda: iter(steps)),
             behaviour=self._behaviour(alarm, scores, by_box=bool(logged)),
-            desired=fleet.desired,
-            lever=fleet.lever_at_start,
-            mode=fleet.mode_at_start,
-            rearming=fleet.rearming_at_start,
-            failovers=fleet.failovers_in_last_24h_at_start,
-            policy=fleet.policy,
+            fleet=fleet,
             alarm_minutes=self._alarm_minutes(),
-            thresholds=fleet.thresholds,
-            bridge=fleet.bridge,
             scan_seconds=scan.every_seconds,
             scans_from=scans_from,
             recording=Recording(logged, receipt.wakes) if logged else None,
