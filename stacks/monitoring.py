@@ -27,6 +27,15 @@ def fleet_metric(fleet: str, name: str, statistic: str) -> cloudwatch.Metric:
     )
 
 
+def search(fleet: str, name: str, dimension: str, statistic: str) -> cloudwatch.MathExpression:
+    """One line for each value of that dimension that was told: a search, so that a new one needs no deploy."""
+    schema = f"{names.METRIC_NAMESPACE},{names.DIMENSION_FLEET},{dimension}"
+    wanted = f'{{{schema}}} MetricName="{name}" {names.DIMENSION_FLEET}="{fleet}"'
+    return cloudwatch.MathExpression(
+        expression=f"SEARCH('{wanted}', '{statistic}', 300)", label="", period=FIVE_MINUTES, using_metrics={}
+    )
+
+
 def mailing_alarm(
     stack: BaseStack,
     fleet: str,
@@ -96,17 +105,7 @@ class Monitoring:
         mailing_alarm(self._stack, self._fleet, self._topic, page, meaning, metric, **how)
 
     def _dashboard(self, healthy: cloudwatch.IMetric, *, gateway: bool) -> None:
-        # Every stage that a box of this fleet has reported: a search, so that a new stage needs no deploy.
-        schema = f"{names.METRIC_NAMESPACE},{names.DIMENSION_FLEET},{names.DIMENSION_STAGE}"
-        stages = cloudwatch.MathExpression(
-            expression=(
-                f'SEARCH(\'{{{schema}}} MetricName="{names.METRIC_BOOT_STAGE_SECONDS}" '
-                f"{names.DIMENSION_FLEET}=\"{self._fleet}\"', 'Maximum', 300)"
-            ),
-            label="",
-            period=FIVE_MINUTES,
-            using_metrics={},
-        )
+        stages = search(self._fleet, names.METRIC_BOOT_STAGE_SECONDS, names.DIMENSION_STAGE, "Maximum")
         mode, lever = (self._metric(name, "Maximum") for name in (names.METRIC_MODE, names.METRIC_LEVER))
         failed = self._metric(names.METRIC_LAUNCHES_FAILED, "Sum")
         reclaims = [
@@ -140,16 +139,7 @@ class Monitoring:
 
 def lane_row(fleet: str) -> list[cloudwatch.IWidget]:
     """The dashboard's: who waits, how long, and who was told to go elsewhere."""
-    schema = f"{names.METRIC_NAMESPACE},{names.DIMENSION_FLEET},{names.DIMENSION_REASON}"
-    refusals = cloudwatch.MathExpression(
-        expression=(
-            f'SEARCH(\'{{{schema}}} MetricName="{names.METRIC_LANE_REFUSALS}" '
-            f"{names.DIMENSION_FLEET}=\"{fleet}\"', 'Sum', 300)"
-        ),
-        label="",
-        period=FIVE_MINUTES,
-        using_metrics={},
-    )
+    refusals = search(fleet, names.METRIC_LANE_REFUSALS, names.DIMENSION_REASON, "Sum")
     waits = (names.METRIC_LANE_EXPECTED_WAIT_SECONDS, names.METRIC_LANE_WAIT_SECONDS)
     return [
         cloudwatch.GraphWidget(
@@ -171,29 +161,15 @@ def lane_row(fleet: str) -> list[cloudwatch.IWidget]:
 
 def gateway_row(fleet: str) -> list[cloudwatch.IWidget]:
     """The dashboard's: who answered, how fast, and what the fallback cost."""
-    schema = f"{names.METRIC_NAMESPACE},{names.DIMENSION_FLEET},{names.DIMENSION_ANSWERED_BY}"
-
-    def by_who(name: str, statistic: str) -> cloudwatch.MathExpression:
-        """One line for each who answered: a search, so that the template names none of them."""
-        return cloudwatch.MathExpression(
-            expression=(
-                f"SEARCH('{{{schema}}} MetricName=\"{name}\" {names.DIMENSION_FLEET}=\"{fleet}\"', '{statistic}', 300)"
-            ),
-            label="",
-            period=FIVE_MINUTES,
-            using_metrics={},
-        )
-
+    by = names.DIMENSION_ANSWERED_BY
+    requests = search(fleet, names.METRIC_REQUESTS, by, "Sum")
+    latencies = [
+        search(fleet, name, by, "p95") for name in (names.METRIC_FIRST_TOKEN_SECONDS, names.METRIC_ANSWER_SECONDS)
+    ]
     broken = [fleet_metric(fleet, name, "Sum") for name in (names.METRIC_ANSWERS_BROKEN, names.METRIC_NOBODY_ANSWERED)]
     dollars = fleet_metric(fleet, names.METRIC_FALLBACK_DOLLARS, "Sum").with_(period=cdk.Duration.hours(1))
     return [
-        cloudwatch.GraphWidget(
-            title="Requests by who answered", left=[by_who(names.METRIC_REQUESTS, "Sum")], right=broken, width=8
-        ),
-        cloudwatch.GraphWidget(
-            title="First token and whole answer, p95 seconds",
-            left=[by_who(name, "p95") for name in (names.METRIC_FIRST_TOKEN_SECONDS, names.METRIC_ANSWER_SECONDS)],
-            width=8,
-        ),
+        cloudwatch.GraphWidget(title="Requests by who answered", left=[requests], right=broken, width=8),
+        cloudwatch.GraphWidget(title="First token and whole answer, p95 seconds", left=latencies, width=8),
         cloudwatch.GraphWidget(title="Fallback, dollars an hour", left=[dollars], width=8),
     ]
