@@ -67,6 +67,9 @@ MOVES_LEVERS = frozenset(Kind) - {
     Kind.REMINDED, Kind.REPLACED,
 }  # fmt: skip
 RESUMES_LAUNCH = {Kind.ARMED, Kind.RESUMED}
+# Times of the state, and of its evidence, that a later group has to forget.
+OF_A_GROUP = ("rearm_from", "launched_at", "dry_at", "repair_waits_since", "suspended_at")
+OF_ITS_MARKET = ("drought_at", "dark_at", "warned_at")
 
 
 @dataclass(frozen=True)
@@ -157,9 +160,8 @@ class State:
     @functools.cached_property
     def _begun(self) -> tuple[datetime, ...]:
         """When began what a later group has to forget."""
-        seen, unfinished = self.evidence, self.unfinished.at if self.unfinished else None
-        begun = [self.rearm_from, self.launched_at, self.dry_at, self.repair_waits_since, self.suspended_at, unfinished]
-        begun += [seen.drought_at, seen.dark_at, seen.warned_at, self.since if self.turns else None]
+        begun = [getattr(self, name) for name in OF_A_GROUP] + [getattr(self.evidence, name) for name in OF_ITS_MARKET]
+        begun += [self.unfinished.at if self.unfinished else None, self.since if self.turns else None]
         return tuple(filter(None, [*begun, *[at for _, at in self.abandoned]]))
 
     def of_group(self, created_at: datetime) -> Self:
@@ -170,24 +172,16 @@ class State:
 
         if all(map(ours, self._begun)) and (self.dry_at or not self.refused):
             return self  # as nearly always, at every wake
-        rearm_from = ours(self.rearm_from)
+        kept: dict[str, Any] = {name: ours(getattr(self, name)) for name in OF_A_GROUP}
+        seen: dict[str, Any] = {name: ours(getattr(self.evidence, name)) for name in OF_ITS_MARKET}
         return replace(
             self,
-            rearm_from=rearm_from,
-            refresh_id=self.refresh_id if rearm_from or not self.rearm_from else None,
-            launched_at=ours(self.launched_at),
+            **kept,
+            refresh_id=self.refresh_id if kept["rearm_from"] or not self.rearm_from else None,
             abandoned=tuple((box, at) for box, at in self.abandoned if ours(at)),
-            dry_at=ours(self.dry_at),
-            refused=self.refused if ours(self.dry_at) else (),
+            refused=self.refused if kept["dry_at"] else (),
             turns=self.turns if ours(self.since) else 0,
-            repair_waits_since=ours(self.repair_waits_since),
-            suspended_at=ours(self.suspended_at),
-            evidence=replace(
-                self.evidence,
-                drought_at=ours(self.evidence.drought_at),
-                dark_at=ours(self.evidence.dark_at),
-                warned_at=ours(self.evidence.warned_at),
-            ),
+            evidence=replace(self.evidence, **seen),
             unfinished=self.unfinished if self.unfinished and ours(self.unfinished.at) else None,
         )
 
