@@ -1,11 +1,10 @@
 """Tells CloudWatch of the lane: depth, waits, estimate, refusals and wasted tokens, from its own list, every minute."""
 
-import json
 import time
-import urllib.request
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
+import engine
 import names
 import telemetry
 from config import Box
@@ -14,7 +13,6 @@ from log import say
 EVERY_SECONDS = 60.0  # a metric has a resolution of a minute
 LEAVING_SECONDS = 10.0  # the last word must get out before the box does
 LOOK_SECONDS = 2.0
-LINE = f"http://127.0.0.1:{names.LANE_ADMIN_PORT}/line"
 FRESH = {"pid": 0, "refusals": {}, "wasted_tokens": 0, "waits": {"count": 0, "seconds": 0.0}}
 Line = Mapping[str, Any]
 
@@ -39,13 +37,11 @@ def data(box: Box, line: Line, before: Optional[Line]) -> list[dict[str, Any]]:
     return found
 
 
-def look(url: str = LINE) -> Optional[Line]:
+def look(port: int = names.LANE_ADMIN_PORT) -> Optional[Line]:
     """What the lane says; None where it does not answer."""
     try:
-        with urllib.request.urlopen(url, timeout=LOOK_SECONDS) as response:  # noqa: S310  loopback
-            said: Line = json.load(response)
-            return said
-    except (OSError, ValueError):  # urllib's own errors are OSErrors
+        return engine.answer(engine.connect(LOOK_SECONDS, port), "GET", "/line")
+    except engine.EngineError:
         return None
 
 

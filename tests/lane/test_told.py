@@ -58,7 +58,7 @@ async def test_cloudwatch_is_told_of_the_line_and_of_what_was_counted_since() ->
     async with Target(answers(every=0.05)) as engine, serving(engine.url, **GATEWAY) as caller:
 
         async def told_now(before: Any = None) -> tuple[Any, dict[str, float]]:
-            line = await asyncio.to_thread(lane_metrics.look, f"{caller.admin}/line")
+            line = await asyncio.to_thread(lane_metrics.look, int(caller.admin.rpartition(":")[2]))
             assert line is not None
             return line, {each["MetricName"]: each["Value"] for each in lane_metrics.data(BOX, line, before)}
 
@@ -115,7 +115,7 @@ def test_the_line_is_told_every_minute_and_more_often_while_the_box_leaves(capsy
 
 def test_a_box_without_a_lane_tells_nothing_of_one(capsys: Any) -> None:
     reporter = lane_metrics.Reporter(BOX, lambda data: pytest.fail(str(data)))
-    reporter.step(0.0, leaving=False, line=lambda: lane_metrics.look("http://127.0.0.1:9/line"))
+    reporter.step(0.0, leaving=False, line=lambda: lane_metrics.look(9))
     assert capsys.readouterr().out == ""
 
 
