@@ -182,9 +182,9 @@ async def test_an_engine_that_fails_before_it_answers_is_an_honest_status() -> N
             assert answer.status == status, answer
             assert "error" in answer.body
             assert lane_headers.WAIT not in answer.headers  # no word of a line: another box would not help
-    async with Target() as engine:
-        await engine.leave()
-        async with serving(engine.url, exact=False) as caller:
+    with socket.socket() as gone:  # bound: no other server, nor the lane itself, can be given its port meanwhile
+        gone.bind(("127.0.0.1", 0))
+        async with serving(f"http://127.0.0.1:{gone.getsockname()[1]}", exact=False) as caller:
             answer = await caller.chat()
             assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
 
