@@ -162,6 +162,7 @@ def test_lane_begins_behind_the_gate_off_the_boots_path_and_outlives_the_engine(
     assert float(unit["TimeoutStopSec"]) > line.STOPPING_SECONDS
     assert unit["Requires"] == unit["After"] == "fleet-gate.service"  # neither the engine nor the boot takes it along
     assert unit["BindReadOnlyPaths"] == "/run/systemd/notify /run/fleet/figures"  # or systemd never hears of it
+    assert (unit["MemoryMax"], unit["OOMPolicy"]) == ("1G", "stop")  # what it reads must not end the engine
     needs = {stage.name: stage.needs for stage in stages.STAGES}
     assert (needs["lane"], needs["warm_up"]) == (("gate",), ("import", "lane"))
 
