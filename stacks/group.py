@@ -113,7 +113,7 @@ class GroupStack(BaseStack):
             port=s.port,
             protocol=elbv2.Protocol.TCP,
             target_type=elbv2.TargetType.INSTANCE,
-            preserve_client_ip=True,
+            preserve_client_ip=True,  # aws-behaviours: client-address
             deregistration_delay=cdk.Duration.seconds(s.drain.deregistration_delay_seconds),
             # The port gate is the health signal: it opens once the box has answered, and shuts when it should not.
             health_check=elbv2.HealthCheck(

@@ -17,12 +17,12 @@ from typing import Literal
 from fleet.config.gateway_settings import CallerTier
 from gateway.admission import Refusal
 from gateway.config import Config
+from relay.site import site
 
 PREFIX = "sk-fleet-"
 ID_DIGITS = 12  # of a key's hash, which name it
 ANONYMOUS = "anonymous"
 Class = Literal["interactive", "background"]
-IPV6_SITE_BITS = 64  # one subscriber has at least as many addresses
 
 
 @dataclass(frozen=True)
@@ -89,16 +89,6 @@ def by_address(address: str, pepper: bytes, config: Config) -> Caller:
 def address_hash(address: str, pepper: bytes) -> str:
     """A keyed hash of it as it is counted: whoever reads the store cannot try all addresses."""
     return hmac.new(pepper, site(address).encode(), hashlib.sha256).hexdigest()[:32]
-
-
-def site(address: str) -> str:
-    """The address as it is counted: IPv6 by /64, IPv4 inside IPv6 as IPv4."""
-    found = ipaddress.ip_address(address)
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((found, IPV6_SITE_BITS), strict=False))
-    return str(found)
 
 
 def address_of(peer: str, forwarded: str, trusted_hops: int) -> str:

@@ -1,8 +1,10 @@
 """The service: routes, the way into the line and out of it. `python -m lane` runs it."""
 
 import asyncio
+import hashlib
 import json
 import logging
+import os
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Optional
@@ -21,6 +23,7 @@ from lane.order import Entry
 from lane.turn import EVENTS, Turn
 from relay import lane_headers, upstream
 from relay.bodies import Bodies
+from relay.site import site
 
 PROVE_AGAIN_SECONDS = 5.0
 LISTED_CHARACTERS = 64  # of a caller: Run Command hands back 24,000 characters in all
@@ -41,6 +44,7 @@ class Lane:
         self._delivery = Delivery(config, self.line)
         self.exact: Optional[bool] = None  # whether two slices say what one answer says; None: not proved yet
         self._turns: dict[str, Turn] = {}
+        self._key = os.urandom(16)  # of this process: its hashes are worth nothing elsewhere
         self._clock = asyncio.get_running_loop().time
         self._timer: Optional[asyncio.TimerHandle] = None
         self._tasks: list[asyncio.Task[None]] = []
@@ -169,7 +173,7 @@ class Lane:
         now = self._clock()
         entry = Entry(
             id=self._id(request.headers),
-            caller=terms.caller,
+            caller=terms.caller if self._config.gateway else self._address(request.remote),
             kind=terms.kind,
             arrived=now,
             deadline=now + terms.deadline_seconds,
@@ -229,6 +233,14 @@ class Lane:
         """One line for each time that a request came: what a caller, a gateway's ledger and the lane must agree on."""
         told = {"id": entry.id, "class": entry.kind, "how": entry.how, "seconds": round(now - entry.arrived, 2)}
         LOG.info("REQUEST %s", json.dumps({**told, "tokens": entry.decoded, "delivered": entry.delivered}))
+
+    def _address(self, remote: Optional[str]) -> str:
+        """Without a gateway a caller is his address (aws-behaviours: client-address), which nobody is shown."""
+        try:
+            where = site(remote or "").encode()
+        except ValueError:  # he has left
+            return ""
+        return f"address:{hashlib.blake2b(where, key=self._key, digest_size=6).hexdigest()}"
 
     def _id(self, headers: Mapping[str, str]) -> str:
         said = headers.get(lane_headers.REQUEST, "") if self._config.gateway else ""

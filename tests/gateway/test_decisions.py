@@ -12,6 +12,7 @@ from gateway.admission import Refusal
 from gateway.breaker import PROBE_SECONDS, RETURNS_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import Failure, Kind, PassOn, Refuse, Situation, Tier, Wait
+from relay.site import site
 from tests.gateway.running import dumps
 
 CONFIG = Config(fleet="llm", gpu_url="http://gpu:1", models={"house": "house-model:31b-q4"}, gateway=Gateway())
@@ -218,7 +219,7 @@ def test_address_is_never_one_that_a_caller_made_up(peer_hint: str, forwarded: s
     found = callers.address_of("192.0.2.1", forwarded, hops)
     ours = [part.strip().strip("[]") for part in forwarded.split(",") if part.strip()]
     assert found == "192.0.2.1" or found == ours[-hops]
-    assert callers.site(found)
+    assert site(found)
 
 
 def test_keys_are_long_random_and_known_by_their_hash_alone() -> None:

@@ -169,6 +169,31 @@ async def test_a_slice_that_ends_without_a_word_why_is_an_error_and_not_asked_ag
 
 
 @on_loop
+async def test_without_a_gateway_callers_are_told_apart_by_an_address_that_nobody_is_shown() -> None:
+    async with Target(answers(every=0.12)) as engine, serving(engine.url, exact=False) as caller:
+        first = await first_served(caller, stream=True)
+        done: list[str] = []
+
+        async def asks(who: str, **connection: Any) -> None:
+            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(**connection)) as session:
+                body = {"model": MODEL, "messages": HELLO}
+                async with session.post(f"{caller.url}/v1/chat/completions", json=body) as response:
+                    assert response.status == 200
+            done.append(who)
+
+        again = asyncio.create_task(asks("the first one"))
+        await caller.until(lambda: len(caller.lane.line.waiting) == 1)
+        other = asyncio.create_task(asks("another", local_addr=("127.0.0.2", 0)))
+        await caller.until(lambda: len(caller.lane.line.waiting) == 2)
+        _, listed = await caller.inside("GET", "/line")
+        words = [one["caller"] for one in listed["line"]]
+        assert len(set(words)) == 2
+        assert all(word.startswith("address:") and "127.0.0" not in word for word in words)
+        await asyncio.gather(first, again, other)
+        assert done == ["another", "the first one"]  # who has had nothing yet is before who has
+
+
+@on_loop
 async def test_an_engine_that_fails_before_it_answers_is_an_honest_status() -> None:
     for act, status in (
         (fails(400, "bad"), 400),
