@@ -213,8 +213,8 @@ hostility: $(DEV) ## a million invocations of generated hostility: markets, life
 mutants: $(DEV) ## change the watchdog's policy and actions in every place: its tests must notice (minutes)
 	python -m tests.watchdog.mutants
 
-fuzz: $(DEV) ## 10^5 hostile inputs through everything that an outsider writes (an hour); ARGS="--surface receipts"
-	@python -m tests.hostile $(ARGS)
+fuzz: $(DEV) ## 10^5 hostile inputs through everything that an outsider writes (an hour); ARGS="-k receipts"
+	FUZZ=100000 pytest -n 0 --durations 0 tests/hostile $(ARGS)
 
 bench-synth: $(DEV) ## cdk synth against an empty one-stack app, in pairs
 	@python -m tests.infra.bench

@@ -628,26 +628,22 @@ class WrongCommand:
     lines: tuple[str, ...]
 
 
+def usage(command: str, error: str, arguments: str = "[OPTIONS]") -> tuple[str, ...]:
+    """How click answers a wrong use of a command."""
+    program = f"fleetctl {command}".strip()
+    return (f"Usage: {program} {arguments}", f"Try '{program} --help' for help.", "", error)
+
+
 COMMANDS = (
     WrongCommand(
         "an unknown command",
         ("stauts",),
-        (
-            "Usage: fleetctl [OPTIONS] COMMAND [ARGS]...",
-            "Try 'fleetctl --help' for help.",
-            "",
-            "Error: No such command 'stauts'. Did you mean 'status'?",
-        ),
+        usage("", "Error: No such command 'stauts'. Did you mean 'status'?", "[OPTIONS] COMMAND [ARGS]..."),
     ),
     WrongCommand(
         "an operator command without a reason",
         ("pin",),
-        (
-            "Usage: fleetctl pin [OPTIONS]",
-            "Try 'fleetctl pin --help' for help.",
-            "",
-            "Error: Missing option '--why'.",
-        ),
+        usage("pin", "Error: Missing option '--why'."),
     ),
     WrongCommand(
         "an operator command with an empty reason",
@@ -662,22 +658,12 @@ COMMANDS = (
     WrongCommand(
         "an argument too many",
         ("status", "now"),
-        (
-            "Usage: fleetctl status [OPTIONS]",
-            "Try 'fleetctl status --help' for help.",
-            "",
-            "Error: Got unexpected extra argument (now)",
-        ),
+        usage("status", "Error: Got unexpected extra argument (now)"),
     ),
     WrongCommand(
         "an unknown option",
         ("status", "--jsno"),
-        (
-            "Usage: fleetctl status [OPTIONS]",
-            "Try 'fleetctl status --help' for help.",
-            "",
-            "Error: No such option '--jsno'. Did you mean '--json'?",
-        ),
+        usage("status", "Error: No such option '--jsno'. Did you mean '--json'?"),
     ),
     WrongCommand(
         "a settings file that is not there",
@@ -690,22 +676,12 @@ COMMANDS = (
     WrongCommand(
         "a folder for the record of the probes, which a flip and a prompt came before",
         ("probe", "--all", "--yes", "--why", "x", "--record", "."),
-        (
-            "Usage: fleetctl probe [OPTIONS]",
-            "Try 'fleetctl probe --help' for help.",
-            "",
-            "Error: Invalid value for '--record': File '.' is a directory.",
-        ),
+        usage("probe", "Error: Invalid value for '--record': File '.' is a directory."),
     ),
     WrongCommand(
         "a folder for a review's comment",
         ("review", "--out", "."),
-        (
-            "Usage: fleetctl review [OPTIONS]",
-            "Try 'fleetctl review --help' for help.",
-            "",
-            "Error: Invalid value for '--out': File '.' is a directory.",
-        ),
+        usage("review", "Error: Invalid value for '--out': File '.' is a directory."),
     ),
     WrongCommand(
         "watching as JSON",
@@ -715,12 +691,7 @@ COMMANDS = (
     WrongCommand(
         "no prompt",
         ("ask",),
-        (
-            "Usage: fleetctl ask [OPTIONS] PROMPT",
-            "Try 'fleetctl ask --help' for help.",
-            "",
-            "Error: Missing argument 'PROMPT'.",
-        ),
+        usage("ask", "Error: Missing argument 'PROMPT'.", "[OPTIONS] PROMPT"),
     ),
     WrongCommand(
         "an empty prompt",
@@ -745,32 +716,17 @@ COMMANDS = (
     WrongCommand(
         "days that are no number",
         ("history", "--days", "many"),
-        (
-            "Usage: fleetctl history [OPTIONS]",
-            "Try 'fleetctl history --help' for help.",
-            "",
-            "Error: Invalid value for '--days': 'many' is not a valid integer range.",
-        ),
+        usage("history", "Error: Invalid value for '--days': 'many' is not a valid integer range."),
     ),
     WrongCommand(
         "more days than AWS remembers",
         ("history", "--days", "400"),
-        (
-            "Usage: fleetctl history [OPTIONS]",
-            "Try 'fleetctl history --help' for help.",
-            "",
-            "Error: Invalid value for '--days': 400 is not in the range 1<=x<=42.",
-        ),
+        usage("history", "Error: Invalid value for '--days': 400 is not in the range 1<=x<=42."),
     ),
     WrongCommand(
         "no days",
         ("history", "--days", "0"),
-        (
-            "Usage: fleetctl history [OPTIONS]",
-            "Try 'fleetctl history --help' for help.",
-            "",
-            "Error: Invalid value for '--days': 0 is not in the range 1<=x<=42.",
-        ),
+        usage("history", "Error: Invalid value for '--days': 0 is not in the range 1<=x<=42."),
     ),
     WrongCommand(
         "an endpoint without --live",
@@ -799,12 +755,7 @@ COMMANDS = (
     WrongCommand(
         "a file where a folder belongs",
         ("history", "--out", "cdk.json"),
-        (
-            "Usage: fleetctl history [OPTIONS]",
-            "Try 'fleetctl history --help' for help.",
-            "",
-            "Error: Invalid value for '--out': Directory 'cdk.json' is a file.",
-        ),
+        usage("history", "Error: Invalid value for '--out': Directory 'cdk.json' is a file."),
     ),
     WrongCommand(
         "an option without its value",

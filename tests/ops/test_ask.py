@@ -12,7 +12,6 @@ import pytest
 
 from fleet.account.aws_errors import MissingError, OperatorError
 from fleet.core import ask_document
-from fleet.core.errors import UserError
 from fleet.ops import ask
 from tests.box import servers
 
@@ -59,14 +58,6 @@ def test_an_engine_that_does_not_answer_fails_the_command(tmp_path: Path) -> Non
 def test_the_documents_pattern_admits_base64_and_nothing_else(value: str) -> None:
     pattern = ask_document.document()["parameters"]["prompt"]["allowedPattern"]
     assert not re.fullmatch(pattern, value)
-
-
-@pytest.mark.parametrize(
-    ("prompt", "words"), [("", "the prompt is empty"), (" \n", "the prompt is empty"), ("x" * 4097, "has 4097 bytes")]
-)
-def test_a_prompt_that_cannot_travel_is_refused_before_any_call(prompt: str, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        ask_document.encode(prompt)
 
 
 def test_a_serving_box_is_asked_and_its_answer_returned(fleet_of: Any) -> None:

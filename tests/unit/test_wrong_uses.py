@@ -75,12 +75,6 @@ def test_a_wrong_command_is_answered_in_full(wrong: WrongCommand) -> None:
     assert done.stdout == ""
 
 
-def test_the_table_of_wrong_uses_is_long_and_says_nothing_twice() -> None:
-    rows = [*wrong_uses.SETTINGS, *wrong_uses.FILES, *wrong_uses.COMMANDS]
-    assert len(rows) >= 45
-    assert len({row.name for row in rows}) == len(rows)
-
-
 def test_every_cross_field_rule_stands_in_the_table() -> None:
     unseen = set(RULES)
     for wrong in wrong_uses.SETTINGS:

@@ -4,7 +4,7 @@ Each life is drawn by hypothesis and lived on the simulated cloud; an onlooker w
 what must hold in every one (`Onlooker`). The tests live through 10,000 invocations, `make hostility` through a million.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -340,11 +340,8 @@ def hostile(examples: int, number: int, count: Callable[[int], None]) -> Callabl
     return test
 
 
-@click.command()
-@click.option("--steps", default=1_000_000, show_default=True, help="Invocations of the watchdog.")
-@click.option("--seed", "first", default=1, show_default=True)
-def main(steps: int, first: int) -> None:
-    """Live through generated hostility until the watchdog has been woken so often; a broken rule is shown small."""
+def lived_through(steps: int, first: int, at_a_time: int) -> Iterator[str]:
+    """So many lives after so many, until the watchdog has been woken so often."""
     done, number = 0, first
 
     def count(invocations: int) -> None:
@@ -352,9 +349,18 @@ def main(steps: int, first: int) -> None:
         done += invocations
 
     while done < steps:
-        hostile(200, number, count)()
+        hostile(at_a_time, number, count)()
         number += 1
-        click.echo(f"{done} invocations, seeds {first} to {number - 1}: every rule held")
+        yield f"{done} invocations, seeds {first} to {number - 1}: every rule held"
+
+
+@click.command()
+@click.option("--steps", default=1_000_000, show_default=True, help="Invocations of the watchdog.")
+@click.option("--seed", "first", default=1, show_default=True)
+def main(steps: int, first: int) -> None:
+    """Live through generated hostility until the watchdog has been woken so often; a broken rule is shown small."""
+    for told in lived_through(steps, first, 200):
+        click.echo(told)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from fleet.sim.cloud.behaviour import Behaviour, Events
 from fleet.sim.markets.market import PLENTY
 from lambdas.watchdog import bridge, failures, mail, turns
 from lambdas.watchdog.state import Kind
-from tests.watchdog.hostility import Life, Onlooker, hostile
+from tests.watchdog.hostility import Life, Onlooker, lived_through
 
 pytestmark = pytest.mark.slow
 
@@ -20,15 +20,7 @@ REFUSED = replace(QUIET, behaviour=Behaviour(spot_refused_with="MaxSpotInstanceC
 
 
 def test_ten_thousand_invocations_break_no_rule() -> None:
-    done, number = 0, 0
-
-    def count(invocations: int) -> None:
-        nonlocal done
-        done += invocations
-
-    while done < 10_000:
-        hostile(2, number, count)()  # one life of twenty boxes may be thirty thousand of them
-        number += 1
+    assert list(lived_through(10_000, 0, 2))  # one life of twenty boxes may be thirty thousand of them
 
 
 @pytest.mark.parametrize(
