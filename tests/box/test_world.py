@@ -1,4 +1,4 @@
-"""The suite itself: whatever ends a test, nothing of its boxes stays; and boxes do not meet."""
+"""The suite itself: whatever ends a test, nothing of its boxes stays."""
 
 import os
 import signal
@@ -7,9 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from fleet import localaws
 from tests.box import world
-from tests.box.conftest import Base, MakeWorld
+from tests.box.conftest import Base
 
 
 def left_over(mark: str) -> list[str]:
@@ -57,15 +56,3 @@ def test_nothing_of_a_box_survives_a_killed_test(base: Base, tmp_path: Path) -> 
     process.send_signal(signal.SIGKILL)
     process.wait()
     world.wait(lambda: not left_over(str(here)), why=lambda: "\n".join(left_over(str(here))))
-
-
-def test_two_boxes_at_once_have_the_same_addresses_and_do_not_meet(make: MakeWorld) -> None:
-    one, other = make(), make()
-    one.metadata.paths["meta-data/hello"] = "one"
-    other.metadata.paths["meta-data/hello"] = "other"
-    one.boot()
-    one.wait_for("stage=complete outcome=done")
-    assert other.log() == ""
-    assert not other.calls("RegisterTargets")
-    assert isinstance(one.aws, localaws.Aws)
-    assert one.aws.endpoint != other.aws.endpoint

@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from fleet.config.settings import Capacity, Settings
-from fleet.sim.cloud.behaviour import Boots, Events
+from fleet.eventlog.events import Event
+from fleet.sim.cloud.behaviour import Behaviour, Boots, Events
 from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from fleet.sim.cloud.simulation import Fault
-from fleet.sim.markets.market import Step
+from fleet.sim.markets.market import Market, Step
 from lambdas.watchdog.cloud import BusyError, DeniedError, GoneError, RefreshActiveError, ThrottledError
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, build, dark_seconds, exact, market, told, with_steps
@@ -20,6 +21,16 @@ LAUNCH, FLIP = 2, 7
 
 def flip(cloud: SimulatedCloud, percentage: int) -> None:
     cloud.flip(cloud.group(), percentage, send_template=True)
+
+
+def flipped_back(
+    settings: Settings, behaviour: Behaviour, scene: Market | None = None
+) -> tuple[SimulatedCloud, list[Event]]:
+    """A group whose on-demand box serves, an hour before its lever goes to 0."""
+    cloud, log = build(settings, scene or market(hours=3), behaviour, lever=100, serving="on-demand")
+    cloud.run(START + HOUR)
+    flip(cloud, 0)
+    return cloud, log
 
 
 # --- hooks -----------------------------------------------------------------------------------------------------------
@@ -92,9 +103,7 @@ def test_a_cold_box_says_so_once_it_knows(settings: Settings) -> None:
 def test_a_flip_replaces_the_wrong_kind_launch_first_in_one_world_and_leaves_it_in_the_other(
     replaces: bool, settings: Settings
 ) -> None:
-    cloud, log = build(settings, market(hours=3), exact(replaces_wrong_kind=replaces), lever=100, serving="on-demand")
-    cloud.run(START + HOUR)
-    flip(cloud, 0)
+    cloud, log = flipped_back(settings, exact(replaces_wrong_kind=replaces))
     cloud.run()
     spot = told(log, "box.launched", purchase="spot")
     assert spot == ([HOUR + FLIP] if replaces else [])
@@ -105,9 +114,7 @@ def test_a_flip_replaces_the_wrong_kind_launch_first_in_one_world_and_leaves_it_
 def test_the_swap_of_16_july_ends_the_serving_box_for_a_cold_one_where_no_hook_holds_it(settings: Settings) -> None:
     """8.7 s after its launch, in service but minutes from serving, the spot box cost the fleet its last healthy one."""
     unheld = exact(launch_hook=False, warmup_seconds=0, running_after=(8.7, 8.7))
-    cloud, log = build(settings, market(hours=3), unheld, lever=100, serving="on-demand")
-    cloud.run(START + HOUR)
-    flip(cloud, 0)
+    cloud, log = flipped_back(settings, unheld)
     cloud.run()
     (launched,) = told(log, "box.launched", purchase="spot")
     assert told(log, "box.unserving", why="replaced")[0] - launched == pytest.approx(8.7)
@@ -115,10 +122,7 @@ def test_the_swap_of_16_july_ends_the_serving_box_for_a_cold_one_where_no_hook_h
 
 
 def test_the_swap_of_16_july_harms_nobody_where_the_hook_holds_the_box_until_it_serves(settings: Settings) -> None:
-    held = exact(warmup_seconds=0, running_after=(8.7, 8.7))
-    cloud, log = build(settings, market(hours=3), held, lever=100, serving="on-demand")
-    cloud.run(START + HOUR)
-    flip(cloud, 0)
+    cloud, log = flipped_back(settings, exact(warmup_seconds=0, running_after=(8.7, 8.7)))
     cloud.run()
     assert dark_seconds(log) == 0
     assert len(told(log, "box.ended", why="replaced")) == 1
@@ -126,10 +130,7 @@ def test_the_swap_of_16_july_harms_nobody_where_the_hook_holds_the_box_until_it_
 
 def test_an_armed_group_swaps_its_on_demand_box_as_soon_as_spot_appears(settings: Settings) -> None:
     """Never passive: in a drought it retries for ever, and takes the first spot box that it can get."""
-    scene = market((0.5, 0), (2 * HOUR, 1000), hours=4)
-    cloud, log = build(settings, scene, lever=100, serving="on-demand")
-    cloud.run(START + HOUR)
-    flip(cloud, 0)
+    cloud, log = flipped_back(settings, exact(), market((0.5, 0), (2 * HOUR, 1000), hours=4))
     cloud.run()
     assert len(told(log, "launch.failed")) > 5
     assert 2 * HOUR <= told(log, "box.launched", purchase="spot")[0] <= 2 * HOUR + 600
@@ -195,9 +196,7 @@ def test_attempts_of_a_group_in_a_drought_follow_the_measured_gaps_and_one_more_
 
 
 def test_a_refresh_launches_first_reports_progress_and_ends_well(settings: Settings) -> None:
-    cloud, log = build(settings, market(hours=4), exact(replaces_wrong_kind=False), lever=100, serving="on-demand")
-    cloud.run(START + HOUR)
-    flip(cloud, 0)
+    cloud, log = flipped_back(settings, exact(replaces_wrong_kind=False))
     cloud.start_refresh()
     with pytest.raises(BusyError):
         cloud.start_refresh()
@@ -209,35 +208,27 @@ def test_a_refresh_launches_first_reports_progress_and_ends_well(settings: Setti
 
 
 def test_a_successor_warms_up_before_its_predecessor_ends(settings: Settings) -> None:
-    cloud, log = build(settings, market(hours=4), exact(warmup_seconds=60), lever=100, serving="on-demand")
-    cloud.run(START + HOUR)
-    flip(cloud, 0)
+    cloud, log = flipped_back(settings, exact(warmup_seconds=60))
     cloud.run()
     in_service = told(log, "box.serving")[1] + 5  # the hook is completed at the box's next poll
     assert told(log, "box.unserving", why="replaced") == [in_service + 60]
 
 
 def test_a_refresh_into_a_drought_fails_after_an_hour_and_leaves_the_serving_box(settings: Settings) -> None:
-    scene = market((0.5, 0), hours=4)
-    cloud, log = build(settings, scene, exact(replaces_wrong_kind=False), lever=100, serving="on-demand")
-    cloud.run(START + 600)
-    flip(cloud, 0)
+    cloud, log = flipped_back(settings, exact(replaces_wrong_kind=False), market((0.5, 0), hours=4))
     cloud.start_refresh()
-    cloud.run(START + 600 + 3700)
+    cloud.run(START + HOUR + 3700)
     assert cloud.refreshes()[0].status == "Failed"
     assert told(log, "box.ended") == []
 
 
 def test_a_refresh_that_is_cancelled_leaves_the_serving_box(settings: Settings) -> None:
-    scene = market((0.5, 0), hours=4)
-    cloud, log = build(settings, scene, exact(replaces_wrong_kind=False), lever=100, serving="on-demand")
-    cloud.run(START + 600)
-    flip(cloud, 0)
+    cloud, log = flipped_back(settings, exact(replaces_wrong_kind=False), market((0.5, 0), hours=4))
     cloud.start_refresh()
-    cloud.run(START + 700)
+    cloud.run(START + HOUR + 100)
     cloud.cancel_refresh()
     assert cloud.refreshes()[0].status == "Cancelling"
-    cloud.run(START + 800)
+    cloud.run(START + HOUR + 200)
     assert cloud.refreshes()[0].status == "Cancelled"
     with pytest.raises(GoneError):
         cloud.cancel_refresh()

@@ -3,15 +3,11 @@
 A real clone sets itself up; only the package caches are this machine's. The lines are those of the clone's README.
 """
 
-import json
 import os
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
-
-import click
 
 from tests.e2e import walk
 from tests.e2e.walk import Typed
@@ -32,14 +28,7 @@ def main() -> int:
             first, lines = walk.lines(checkout)
             typed.append(Typed(first, "", 0, time.monotonic() - began))
             typed += [enter(line) for line in lines]
-    rows = [{**asdict(line), "seconds": round(line.seconds, 1), "said": line.said[-2000:]} for line in typed]
-    total = round(sum(line.seconds for line in typed))
-    told = {"load_average_before": round(load, 1), "cores": os.cpu_count(), "lines": rows, "total_seconds": total}
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    for line in typed:
-        click.echo(f"{line.seconds:6.1f} s  {line.code}  {line.line}")
-    click.echo(f"{total:6} s  {len(typed)} lines, two terminals; load average before {load:.1f}")
+    walk.tell(OUT, typed, load, total_seconds=round(sum(line.seconds for line in typed)))
     return int([line.code for line in typed if line.code] != [2])
 
 

@@ -4,12 +4,10 @@ The fleet is deployed by the README's lines. After each deploy `cdk diff` must b
 lever, state and group are the same, and a box serves.
 """
 
-import json
 import os
 import re
 import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -66,14 +64,7 @@ def main() -> int:
                         wrong.append(f"the diff after deploy {line!r} is not empty: {said[-1500:]}")
                     if kept(aws, checkout) != before:
                         wrong.append(f"lost: {before} became {kept(aws, checkout)}")
-    rows = [{**asdict(line), "seconds": round(line.seconds, 1), "said": line.said[-2000:]} for line in typed]
-    told = {"load_average_before": round(load, 1), "cores": os.cpu_count(), "lines": rows, "wrong": wrong}
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    for row in typed:
-        click.echo(f"{row.seconds:6.1f} s  {row.code}  {row.line}")
-    total = sum(row.seconds for row in typed)
-    click.echo(f"{total:6.0f} s  {len(typed)} lines; load average before {load:.1f}")
+    walk.tell(OUT, typed, load, wrong=wrong)
     click.echo("\n".join(wrong) or "nothing lost, every diff after a deploy empty")
     return int(bool(wrong))
 

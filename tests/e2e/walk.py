@@ -1,5 +1,6 @@
 """The newcomer's path: the README's "Try every command without an account", typed into two terminals as it stands."""
 
+import json
 import os
 import re
 import signal
@@ -7,8 +8,10 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import click
 
 from fleet import localaws
 from fleet.localaws.admission import Keys
@@ -67,6 +70,18 @@ def lines(checkout: Path = ROOT) -> tuple[str, list[str]]:
     section = (checkout / "README.md").read_text().split(HEADING)[1].split("\n## ")[0]
     first, second = re.findall(r"^```\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
     return first.strip(), second.splitlines()
+
+
+def tell(out: Path, typed: list[Typed], load: float, **more: object) -> None:
+    """The lines with their seconds, as JSON and on the screen; `load`: the machine's, before."""
+    rows = [{**asdict(line), "seconds": round(line.seconds, 1), "said": line.said[-2000:]} for line in typed]
+    told = {"load_average_before": round(load, 1), "cores": os.cpu_count(), "lines": rows, **more}
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    for line in typed:
+        click.echo(f"{line.seconds:6.1f} s  {line.code}  {line.line}")
+    total = sum(line.seconds for line in typed)
+    click.echo(f"{total:6.0f} s  {len(typed)} lines, two terminals; load average before {load:.1f}")
 
 
 def linked(folder: Path) -> Path:
