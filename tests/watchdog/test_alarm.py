@@ -114,14 +114,6 @@ def test_any_young_box_among_old_ones_defers_failover() -> None:
     assert wake(cloud, "alarm-lit")["detail"].startswith("i-0new is 10 s old")
 
 
-def test_box_that_ec2_does_not_know_yet_is_young() -> None:
-    cloud = StillCloud()
-    cloud.put_box(age=0)
-    cloud.known.clear()
-    record = wake(cloud, "alarm-lit")
-    assert (record["reason"], cloud.lever) == (YOUNG, "0")
-
-
 @pytest.mark.parametrize(("created", "young"), [(1499, True), (1500, False)])
 def test_group_that_never_served_is_young_for_a_cold_boot(created: int, young: bool) -> None:
     cloud = StillCloud(state=State(Mode.ARMED).dumps())

@@ -633,12 +633,6 @@ def test_finish_writes_no_state_before_its_work() -> None:
     assert [call for call in cloud.calls if call in {"put_state", "mail"}] == ["put_state", "mail", "put_state"]
 
 
-def test_recorded_event_says_what_it_was() -> None:
-    cloud = armed(SETTINGS)
-    cloud.put_box(age=4000, health="healthy")
-    assert wake(cloud, about("interruption-warning"))["reason"] == f"interruption {BOX}"
-
-
 def test_record_shows_of_the_world_only_what_was_read() -> None:
     assert set(wake(armed(), PATIENCE)["world"]) == {"lever", "alarm", "percentage", "boxes"}
     everything = {"lever", "alarm", "percentage", "boxes", "healthy"}

@@ -9,7 +9,7 @@ import pytest
 from lambdas.watchdog import failures
 from lambdas.watchdog.cloud import Alarm, Instance
 from lambdas.watchdog.failures import TABLE, failed_boot, read
-from lambdas.watchdog.state import Kind, Mode, State
+from lambdas.watchdog.state import Mode
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
 from tests.watchdog.test_group_events import failed_over, notice
 
@@ -259,11 +259,3 @@ def test_operators_words_are_not_read_for_codes() -> None:
     wake(cloud, {**event("pin"), "why": "VcpuLimitExceeded"})
     assert "Raise the quota" not in cloud.mails[0][1]
     assert cloud.parsed.mode is Mode.PINNED
-
-
-def test_mail_of_a_refusal_is_finished_without_touching_the_group() -> None:
-    cloud = failed_over()
-    cloud.set_state(cloud.parsed.begin(Kind.REFUSED, ago(5), "spot: VcpuLimitExceeded"))
-    wake(cloud, "alarm-ok")
-    assert not [call for call in cloud.calls if call.startswith(("put_lever", "flip"))]
-    assert isinstance(cloud.parsed, State)

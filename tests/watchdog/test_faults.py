@@ -19,7 +19,6 @@ from lambdas.watchdog.cloud import (
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.record import Record
 from lambdas.watchdog.state import Kind, Mode, State, StateError
-from lambdas.watchdog.world import World
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
 from tests.watchdog.test_group_events import failed_over, in_a_boot_loop
 from tests.watchdog.test_operators import armed
@@ -361,11 +360,6 @@ def test_state_that_cannot_be_read_is_never_overwritten_and_stops_everything(tex
         run(event(payload), cloud=cloud, settings=SETTINGS, now=NOW, report=records.append)
     assert (cloud.state, cloud.calls) == (text, ["parameters"])
     assert records[0]["outcome"].startswith("failed: StateError")
-
-
-def test_a_group_that_was_not_looked_at_is_our_mistake_and_not_an_empty_group() -> None:
-    with pytest.raises(LookupError, match="not read for this signal"):
-        _ = World().seen_group
 
 
 def test_mail_that_cannot_be_sent_holds_nothing_else_back() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from fleet.config.settings import Policy, Settings
 from lambdas.watchdog.cloud import Alarm, CloudError
-from lambdas.watchdog.state import Kind, Mode, State
+from lambdas.watchdog.state import Mode, State
 from tests.watchdog.still_cloud import NOW, SETTINGS, StillCloud, ago, event, group_event, wake
 
 DARK = SETTINGS.watchdog.dark_seconds_allowed // 60
@@ -362,15 +362,6 @@ def test_mail_of_replacements_keeps_the_bridge_policy_from_nothing(policy: Polic
     assert recommend(cloud, 1) == "many-replacements"
     assert any(call.startswith("wake") for call in cloud.calls) is (policy == "bridge")
     assert cloud.parsed.unfinished is None
-
-
-def test_kinds_that_only_mail_move_no_lever() -> None:
-    for kind in (Kind.REMINDED, Kind.REPLACED):
-        cloud = waiting(600)
-        cloud.lever = "0"
-        cloud.set_state(cloud.parsed.begin(kind, ago(5), "half done"))
-        wake(cloud, "alarm-ok")
-        assert cloud.lever == "0"
 
 
 def test_cost_of_many_replacements_is_that_of_the_minutes_in_which_two_boxes_run() -> None:

@@ -129,11 +129,6 @@ def test_young_group_is_named_with_its_numbers() -> None:
     assert record["detail"].startswith("the group never served and is 1000 s old, cold boot 1500 s; alarm lit for ")
 
 
-def test_look_at_a_group_that_was_not_read_is_a_mistake_that_shows() -> None:
-    with pytest.raises(LookupError, match="the group was not read for this signal"):
-        _ = World().seen_group
-
-
 def test_events_keep_the_time_of_the_wake_up_in_utc() -> None:
     assert wake(StillCloud(), "alarm-ok", now=NOW)["signal"]["at"] == "2026-07-22T00:44:41+00:00"
 

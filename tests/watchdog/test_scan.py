@@ -10,7 +10,7 @@ from fleet.core import names
 from lambdas.watchdog.cloud import Alarm, CloudError, DeniedError, Refresh, RefreshActiveError, ThrottledError
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.record import Record
-from lambdas.watchdog.state import Evidence, Kind, Mode, State
+from lambdas.watchdog.state import MOVES_LEVERS, Evidence, Kind, Mode, State
 from tests.watchdog.still_cloud import EMPTY, NOW, StillCloud, ago, event, wake
 
 GOOD = {"use2-az1": 3, "use2-az3": 9}  # the group stands in az1 and az2
@@ -321,23 +321,20 @@ def test_streak_counts_good_scores_of_the_groups_own_zones(score: int, streak: i
     assert not cloud.mails
 
 
-def test_one_bad_score_breaks_the_streak() -> None:
+@pytest.mark.parametrize(
+    ("zones", "scored", "said"),
+    [
+        ("ab", {"use2-az1": 2}, "2 in use2-az1"),
+        ("bz", {"use2-az2": 2}, "2 in use2-az2"),
+        ("ab", {"use2-az3": 9}, "0 in no zone"),
+    ],
+    ids=["of a zone", "of one beside a zone that EC2 does not list", "of no zone of the group"],
+)
+def test_one_bad_score_breaks_the_streak(zones: str, scored: dict[str, int], said: str) -> None:
     cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
-    cloud.scored = {"use2-az1": 2}
-    assert wake(cloud, "scan")["reason"] == "score 2 in use2-az1 (3 needed), streak 0 of 2"
-
-
-def test_zone_that_ec2_does_not_list_leaves_the_scores_of_the_others() -> None:
-    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
-    cloud.live_group = replace(cloud.live_group, zones=("us-east-2b", "us-east-2z"))
-    cloud.scored = {"use2-az2": 2}
-    assert wake(cloud, "scan")["reason"] == "score 2 in use2-az2 (3 needed), streak 0 of 2"
-
-
-def test_no_score_for_the_groups_zones_is_no_good_score() -> None:
-    cloud = StillCloud.on_demand(streak=1, scored_at=ago(1800))
-    cloud.scored = {"use2-az3": 9}
-    assert wake(cloud, "scan")["reason"] == "score 0 in no zone (3 needed), streak 0 of 2"
+    cloud.live_group = replace(cloud.live_group, zones=tuple(f"us-east-2{zone}" for zone in zones))
+    cloud.scored = scored
+    assert wake(cloud, "scan")["reason"] == f"score {said} (3 needed), streak 0 of 2"
 
 
 @pytest.mark.parametrize(("elapsed", "counts"), [(1739, False), (1740, True)])
@@ -397,11 +394,13 @@ def test_scan_while_on_demand_ignores_a_lit_alarm() -> None:
     assert cloud.parsed.failovers == (ago(50),)
 
 
-def test_transition_kinds_that_only_mail_move_no_lever() -> None:
+@pytest.mark.parametrize("kind", sorted(set(Kind) - MOVES_LEVERS))
+def test_transition_kinds_that_only_mail_move_no_lever(kind: Kind) -> None:
     cloud = StillCloud(live_alarm=Alarm("OK", ago(9)), lever="100")
-    cloud.set_state(State(Mode.ARMED).begin(Kind.DRY, ago(5), "no capacity"))
+    cloud.set_state(State(Mode.ARMED).begin(kind, ago(5), "half done"))
     wake(cloud, "alarm-ok")
     assert cloud.lever == "100"
+    assert not [call for call in cloud.calls if call.startswith(("put_lever", "flip"))]
     assert len(cloud.mails) == 1
 
 
