@@ -8,9 +8,7 @@ from itertools import pairwise
 import pytest
 
 from fleet.config.settings import Settings
-from fleet.eventlog.events import Event
 from fleet.sim.cloud.behaviour import Behaviour
-from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from fleet.sim.drills import replay
 from tests.drills.by_hand import BOOT_SECONDS, START, build, market, told
 
@@ -39,9 +37,7 @@ def test_a_first_boot_serves_after_kernel_boot_and_probes(settings: Settings) ->
 
 def test_same_seed_same_bytes(settings: Settings) -> None:
     def lines(seed: int) -> list[str]:
-        log: list[Event] = []
-        record = replay.load("07-21")
-        cloud = SimulatedCloud(record.market, settings=settings, behaviour=Behaviour(), seed=seed, emit=log.append)
+        cloud, log = build(settings, replay.load("07-21").market, Behaviour(), seed=seed)
         cloud.run()
         return [event.line() for event in log]
 

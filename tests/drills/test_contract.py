@@ -11,15 +11,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fleet.core import names
-from fleet.eventlog.events import Event
 from fleet.localaws.deployed import Deployed
 from fleet.sim.cloud.behaviour import Behaviour, Scores
-from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from fleet.sim.cloud.virtual_clock import utc
 from fleet.sim.markets.market import Market
-from lambdas.watchdog.handler import run
 from lambdas.watchdog.state import Mode, State
-from tests.drills.by_hand import START, exact, market
+from tests.drills.by_hand import START, build, exact, market
 from tests.embedded_fleet import (
     act,
     fail_over_long_ago,
@@ -43,18 +40,9 @@ class Simulated:
     """A fleet of these settings in the simulated cloud, with the watchdog's own handler."""
 
     def __init__(self, live: Deployed, market: Market, behaviour: Behaviour, state: State, **start: Any) -> None:
-        self.log: list[Event] = []
-        cloud = self.cloud = SimulatedCloud(
-            market,
-            settings=live.settings,
-            behaviour=behaviour,
-            emit=self.log.append,
-            state=state.dumps(),
-            scans_from=START + 86400,
-            **start,
-        )
-        cloud.watch(lambda payload, now: run(payload, cloud=cloud, settings=live.settings, now=now))
-        cloud.autoscaling.created_at -= timedelta(days=1).total_seconds()
+        own = {"state": state.dumps(), "scans_from": START + 86400, **start}
+        self.cloud, self.log = build(live.settings, market, behaviour, watched=True, **own)
+        self.cloud.autoscaling.created_at -= timedelta(days=1).total_seconds()
 
     def wrote(self, *, by: float) -> dict[str, Any]:
         """What stands that many seconds after the start."""

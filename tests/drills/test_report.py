@@ -9,9 +9,9 @@ import pytest
 from fleet.config.settings import Settings
 from fleet.eventlog import html_report, spans, timeline
 from fleet.eventlog.events import Event
-from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from fleet.sim.drills import replay
 from fleet.sim.experiments.pictures import FOLDER
+from tests.drills.by_hand import build
 
 pytestmark = pytest.mark.slow
 
@@ -20,10 +20,7 @@ pytestmark = pytest.mark.slow
 def log(settings: Settings) -> list[Event]:
     """The four reclaims of July without a watchdog, with one mail and one decision put in."""
     record = replay.load("07-21")
-    events: list[Event] = []
-    cloud = SimulatedCloud(
-        record.market, settings=settings, behaviour=record.behaviour, emit=events.append, serving="spot"
-    )
+    cloud, events = build(settings, record.market, record.behaviour, serving="spot")
     cloud.run(record.market.start + 6000)
     cloud.mail("a <mail> subject", "its body")
     cloud.world.log("decision", signal={"wake": "scan"}, action="skipped", reason="a reason to skip", outcome="done")

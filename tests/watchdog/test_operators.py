@@ -215,6 +215,7 @@ def test_resume_moves_no_lever_whatever_the_parameter_says() -> None:
     cloud.lever = "100"
     cloud.live_group = replace(cloud.live_group, suspended={"AZRebalance": "", "Launch": ""})
     wake(cloud, "resume")
+    assert set(cloud.live_group.suspended) == {"AZRebalance"}
     assert (cloud.lever, cloud.live_group.on_demand_percentage) == ("100", 0)
 
 
