@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -16,6 +17,19 @@ from relay import log
 
 IDLE_LOOK_SECONDS = 0.1
 SHUTDOWN_SECONDS = 1.0  # for whoever has not said yet what he wants
+# Connections from outside, of 1024 descriptors: a lane that cannot answer the box's own programs has the box replaced.
+CONNECTIONS_MOST = 768
+
+
+def crowd(server: web.Server) -> Callable[[], asyncio.BaseProtocol]:
+    """Beyond so many a newcomer is turned away."""
+    return lambda: server() if len(server.connections) < CONNECTIONS_MOST else _Away()
+
+
+class _Away(asyncio.Protocol):
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101  a listener's
+        transport.abort()
 
 
 async def main() -> None:
@@ -27,10 +41,11 @@ async def main() -> None:
     ends: dict[str, Any] = {"access_log": None, "shutdown_timeout": SHUTDOWN_SECONDS}
     outside = web.AppRunner(lane.app(), handler_cancellation=True, **ends)
     inside = web.AppRunner(Admin(config, lane).app(), **ends)
-    places = ((outside, config.host or None, config.port), (inside, "127.0.0.1", config.admin_port))
-    for runner, host, port in places:
+    for runner in (outside, inside):
         await runner.setup()
-        await web.TCPSite(runner, host, port).start()
+    assert outside.server is not None  # noqa: S101  it is set up
+    listener = await loop.create_server(crowd(outside.server), config.host or None, config.port, backlog=128)
+    await web.TCPSite(inside, "127.0.0.1", config.admin_port).start()
     lane.start()
     telling = asyncio.create_task(notify.keep_telling())
     notify.tell("READY=1")
@@ -40,6 +55,7 @@ async def main() -> None:
     while lane.streams:
         await asyncio.sleep(IDLE_LOOK_SECONDS)
     telling.cancel()
+    listener.close()
     for runner in (outside, inside):
         await runner.cleanup()
     await lane.close()
