@@ -485,6 +485,16 @@ SETTINGS = (
         ),
     ),
     WrongSettings(
+        "a gateway that tries the GPU again for longer than the GPU has",
+        {"gateway": {"budgets": {"first_token_seconds": 4}, "retries": {"fresh_seconds": 4}}},
+        (
+            "gateway.retries.fresh_seconds = 4.0: below gateway.budgets.first_token_seconds (4), by when the GPU must have "
+            "begun",
+            "gateway.retries.retry_after_seconds = 5: below gateway.budgets.first_token_seconds (4), by when the GPU must "
+            "have begun",
+        ),
+    ),
+    WrongSettings(
         "a token limit below its own default, and a tier with more fallbacks than requests",
         {
             "gateway": {

@@ -7,17 +7,12 @@ then the truth. Only for what another target can mend, only before the first tok
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from fleet.config.gateway_settings import Budgets
+from fleet.config.gateway_settings import Budgets, Retries
 
-FRESH_CONNECTIONS = (
-    3  # within FRESH_SECONDS: two boxes overlap in a roll, and the balancer still names the one that left
-)
-FRESH_SECONDS = 1.0
-FRESH_PAUSE_SECONDS = 0.25
-RETRY_AFTER_MOST_SECONDS = 5.0
+FRESH_PAUSE_SECONDS = 0.25  # between two fresh connections
 BOXES_MOST = 3  # that are asked one after the other before the cloud is
 LINE_PAUSE_SECONDS = 0.15  # between two tries of a request that is back in the line: no GPU idles for longer beside it
 DEFAULT_RETRY_AFTER_SECONDS = 30
@@ -87,6 +82,7 @@ class Situation:
     gpu: str = ""  # why the GPU is not asked now; empty: it may be
     cloud: str = ""  # why the cloud may not be asked; empty: it may
     gpu_back_in: float | None = None  # while no box takes connections: until a box should serve again
+    retries: Retries = field(default_factory=Retries)
     once: bool = False  # not to be sent a second time once a target may have worked on it
 
 
@@ -149,7 +145,7 @@ def _gpu_again(now: Situation, last: Failure | None) -> AskTarget | None:
         return AskTarget(Tier.GPU)
     same = [failure for failure in now.failures if failure.kind is last.kind]
     if last.kind is Kind.REFUSED:
-        return None if all_refused(now.failures) else AskTarget(Tier.GPU, FRESH_PAUSE_SECONDS, True)
+        return None if all_refused(now.failures, now.retries) else AskTarget(Tier.GPU, FRESH_PAUSE_SECONDS, True)
     if last.kind is Kind.BUSY:
         boxes = [failure.box for failure in same]
         new = last.box and len(set(boxes)) == len(boxes) < BOXES_MOST
@@ -160,19 +156,20 @@ def _gpu_again(now: Situation, last: Failure | None) -> AskTarget | None:
     if last.status in {TOO_MANY, UNAVAILABLE} and last.retry_after_seconds is not None:
         polite = [failure for failure in same if failure.status in {TOO_MANY, UNAVAILABLE}]
         wait = last.retry_after_seconds
-        fits = wait <= RETRY_AFTER_MOST_SECONDS and now.elapsed + wait < now.budget
+        fits = wait <= now.retries.retry_after_seconds and now.elapsed + wait < now.budget
         return AskTarget(Tier.GPU, wait) if fits and len(polite) == 1 else None
     return None
 
 
-def all_refused(failures: Sequence[Failure]) -> bool:
+def all_refused(failures: Sequence[Failure], retries: Retries) -> bool:
     """Whether every fresh connection that a request has was refused, one after the other: no box takes any.
 
     Where nobody even refuses, each lasts until it is given up, and there is no time for a third.
     """
     asked = (failure for failure in reversed(failures) if failure.tier is Tier.GPU)
     at = [failure.at for failure in itertools.takewhile(lambda failure: failure.kind is Kind.REFUSED, asked)]
-    return len(at) >= FRESH_CONNECTIONS or (bool(at) and at[0] - at[-1] + FRESH_PAUSE_SECONDS > FRESH_SECONDS)
+    over = bool(at) and at[0] - at[-1] + FRESH_PAUSE_SECONDS > retries.fresh_seconds
+    return over or len(at) >= retries.fresh_connections
 
 
 def _back_in_line(now: Situation) -> Step:

@@ -33,7 +33,6 @@ from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, S
 from relay.bodies import Bodies
 
 KEY_CACHE_SECONDS = 30.0
-UNCOUNTED_MOST = 200  # requests of known keys that go on while the store is silent
 LARGE_BYTES = 64 << 20  # of large bodies together: each is held several times over, and a task has 512 MiB
 IDLE_SECONDS = 2.0  # without a request, before a gateway that was told to go goes
 MODELS_FRESH_SECONDS = 1.0
@@ -304,7 +303,7 @@ class Gateway:
             raise Refusal(503, "Too many requests of this caller at the same moment", "busy", 1, retry=True) from None
         except StoreError as error:
             told.values[names.METRIC_STORE_FAILURES] += 1
-            if not known or self._uncounted >= UNCOUNTED_MOST:
+            if not known or self._uncounted >= self._config.gateway.limits.uncounted:
                 self._later(self._after_all(admitting, refused, once))
                 raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
             self._uncounted += 1

@@ -78,6 +78,7 @@ class Serving:
             gpu="" if self._gpu.breaker.closed else "no box takes connections",
             gpu_back_in=self._gpu.back_in(),
             cloud=self._cloud.closed(self._ask),
+            retries=self._config.gateway.retries,
             once=self._ask.once,
         )
 
@@ -88,7 +89,7 @@ class Serving:
     def _failed(self, failure: Failure) -> None:
         self._failures.append(failure)
         self._record.failed(failure)
-        if failure.tier is Tier.GPU and fallback.all_refused(self._failures):
+        if failure.tier is Tier.GPU and fallback.all_refused(self._failures, self._config.gateway.retries):
             self._gpu.all_refused()
 
     async def _attempt(self, tier: Tier, *, fresh: bool) -> web.StreamResponse:

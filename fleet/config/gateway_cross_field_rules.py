@@ -28,6 +28,15 @@ def _wall(g: Gateway, s: Any) -> Iterator[Problem]:
             yield Problem(f"gateway.budgets.{name}", value, allowed)
 
 
+def _retries(g: Gateway, s: Any) -> Iterator[Problem]:
+    first = g.budgets.first_token_seconds
+    for name in ("fresh_seconds", "retry_after_seconds"):
+        value = getattr(g.retries, name)
+        if value >= first:
+            allowed = f"below gateway.budgets.first_token_seconds ({first:g}), by when the GPU must have begun"
+            yield Problem(f"gateway.retries.{name}", value, allowed)
+
+
 def _balancer(g: Gateway, s: Any) -> Iterator[Problem]:
     if g.budgets.wall_seconds >= BALANCER_IDLE_SECONDS:
         allowed = f"below the balancer's idle time-out ({BALANCER_IDLE_SECONDS} s), which would cut the answer first"
@@ -108,6 +117,7 @@ GATEWAY_RULES = tuple(
         _of,
         (
             _wall,
+            _retries,
             _balancer,
             _keepalive,
             _tokens,

@@ -36,6 +36,16 @@ class Limits(Section):
     default_max_tokens: int = number(1024, ge=1, le=131072, why="an engine's own default is endless")
     prompt_tokens: int = number(8192, ge=1, le=1048576, why="the context, at 4 bytes a token and 1024 an image")
     choices: int = number(4, ge=1, le=16, why="answers to one prompt")
+    uncounted: int = number(200, ge=0, le=10000, why="requests of known keys a task lets by while the table is silent")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retries(Section):
+    """What is tried at the GPU once more before the fallback is asked."""
+
+    fresh_connections: int = number(3, ge=1, le=10, why="two boxes overlap in a roll, and the balancer names who left")
+    fresh_seconds: float = amount(1, le=10, why="refused for so long says that there is no box")
+    retry_after_seconds: float = amount(5, le=30, why="a 429 or 503 that asks for more is not waited for")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +62,7 @@ class Fallback(Section):
         default="", metadata={"allowed": "bedrock or bedrock-mantle, or empty"}
     )
     continues: bool = False  # declares that it goes on with a trailing assistant message
-    concurrency: int = number(16, ge=1, le=1000, why="requests that are with it at once")
+    concurrency: int = number(16, ge=1, le=1000, why="requests at once that each task sends it; two tasks run")
     dollars_per_day: float = amount(10, le=100000, why="then it is not asked until midnight UTC, and an alarm mails")
     dollars_per_million_input: float = amount(0.5, le=1000, why="a model of the same size, July 2026")
     dollars_per_million_output: float = amount(1.5, le=1000, why="a model of the same size, July 2026")
@@ -64,7 +74,8 @@ def a_day(default: int, why: str) -> int:
 
 
 def at_once(default: int) -> int:
-    return number(default, ge=1, le=1000, why="requests at once, so that nobody makes the line look long")
+    """Counted by each task, whichever the balancer picks."""
+    return number(default, ge=1, le=1000, why="at once at each of two tasks: nobody makes the line look long")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,5 +142,6 @@ class Gateway(Section):
     )
     budgets: Budgets = field(default_factory=Budgets)
     limits: Limits = field(default_factory=Limits)
+    retries: Retries = field(default_factory=Retries)
     tiers: Tiers = field(default_factory=Tiers)
     fallback: Fallback = field(default_factory=Fallback)

@@ -14,9 +14,9 @@ import moto
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError, ReadTimeoutError
 
-from fleet.config.gateway_settings import CallerTier
+from fleet.config.gateway_settings import CallerTier, Limits
 from gateway import __main__ as starting
-from gateway import callers, items, ledger, service, store
+from gateway import callers, items, ledger, store
 from gateway.callers import Key
 from gateway.ledger import OPEN, Line, State
 from gateway.memory import MemoryStore
@@ -276,12 +276,9 @@ async def test_while_the_table_is_silent_known_keys_go_on_up_to_a_bound_and_nobo
 
 
 @on_loop
-async def test_known_keys_go_on_no_further_than_the_bound_until_the_table_answers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(service, "UNCOUNTED_MOST", 2)
+async def test_known_keys_go_on_no_further_than_the_bound_until_the_table_answers() -> None:
     found = Silent()
-    async with Target() as gpu, serving(gpu.url, store=found) as caller:
+    async with Target() as gpu, serving(gpu.url, store=found, limits=Limits(uncounted=2)) as caller:
         key = await with_key(found)
         for silent, statuses in ((False, [200]), (True, [200, 200, 503]), (False, [200]), (True, [200, 200, 503])):
             found.silent = silent

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from fleet.config.gateway_settings import Budgets, Gateway
+from fleet.config.gateway_settings import Budgets, Gateway, Retries
 from gateway import admission, callers, fallback
 from gateway.admission import Refusal
 from gateway.breaker import PROBE_SECONDS, RETURNS_SECONDS, Breaker
@@ -91,9 +91,22 @@ def test_before_the_cloud_a_target_is_asked_no_more_often_than_its_failure_allow
 )
 def test_all_are_refused_when_no_fresh_connection_is_left(refused_at: tuple[float, ...], all_were: bool) -> None:
     failures = [Failure(Tier.GPU, Kind.REFUSED, at) for at in refused_at]
-    assert fallback.all_refused(failures) is all_were
+    assert fallback.all_refused(failures, Retries()) is all_were
     taken = Failure(Tier.GPU, Kind.RESET, 5.0)
-    assert not fallback.all_refused([*failures, taken, Failure(Tier.GPU, Kind.REFUSED, 6.0)]), "one was taken between"
+    again = [*failures, taken, Failure(Tier.GPU, Kind.REFUSED, 6.0)]
+    assert not fallback.all_refused(again, Retries()), "one was taken between"
+
+
+def test_what_is_tried_at_the_gpu_once_more_is_as_the_settings_say() -> None:
+    refused = [Failure(Tier.GPU, Kind.REFUSED, 0.1 * n) for n in range(3)]
+    one, five = Retries(fresh_connections=1), Retries(fresh_connections=5)
+    assert fallback.all_refused(refused[:1], one)
+    assert not fallback.all_refused(refused, five)
+    assert fallback.all_refused(refused, Retries(fresh_connections=5, fresh_seconds=0.4)), "so long it is tried"
+    busy = (Failure(Tier.GPU, Kind.STATUS, 0.0, 503, retry_after_seconds=8.0),)
+    assert fallback.next_step(Situation(0.0, 30.0, busy)) == fallback.AskTarget(Tier.CLOUD)
+    patient = Situation(0.0, 30.0, busy, retries=Retries(retry_after_seconds=8))
+    assert fallback.next_step(patient) == fallback.AskTarget(Tier.GPU, 8.0)
 
 
 @pytest.mark.parametrize(

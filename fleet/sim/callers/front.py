@@ -101,6 +101,7 @@ class Front:
                 failures=tuple(request.failures),
                 gpu="" if self._breaker.closed else "no box takes connections",
                 cloud=self._restraint.closed(now, continues=False),
+                retries=self._gateway.retries,
             )
         )
         match step:
@@ -123,7 +124,11 @@ class Front:
         """An attempt came to nothing."""
         request.failures.append(failure)
         refused = [each for each in request.failures if each.kind is Kind.REFUSED]
-        if failure.kind is Kind.REFUSED and len(refused) >= fallback.FRESH_CONNECTIONS and self._breaker.closed:
+        if (
+            failure.kind is Kind.REFUSED
+            and len(refused) >= self._gateway.retries.fresh_connections
+            and self._breaker.closed
+        ):
             self._breaker = self._breaker.refused(self._clock.now)
             self._probe_later()
         self._step(request)
