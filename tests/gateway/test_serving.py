@@ -138,6 +138,21 @@ async def test_no_first_token_in_time_spills_and_the_generation_is_cancelled() -
 
 
 @on_loop
+async def test_header_of_a_stream_says_who_accepted_it_and_model_who_answered() -> None:
+    async with Target(silent(60, head=True)) as gpu, Target(answers(*CLOUD)) as cloud:
+        async with serving(gpu.url, cloud.url) as caller:
+            answer = await caller.chat(stream=True)
+            assert (answer.headers["x-served-by"], {each["model"] for each in answer.chunks}) == (
+                "gpu",
+                {"cloud-model"},
+            )
+    async with Target(answers(*CLOUD)) as cloud, serving(closed_port(), cloud.url) as caller:
+        answer = await caller.chat(stream=True)
+        assert "x-served-by" not in answer.headers, "by the time that is up nobody had accepted it"
+        assert {each["model"] for each in answer.chunks} == {"cloud-model"}
+
+
+@on_loop
 async def test_whole_answer_has_the_longer_budget() -> None:
     async with Target(silent(60)) as gpu, Target(answers(*CLOUD)) as cloud, serving(gpu.url, cloud.url) as caller:
         started = time.monotonic()
