@@ -24,7 +24,7 @@ class Buffer:
 
     def put(self, data: bytes, tokens: int = 0) -> None:
         """At once; raises OverrunError."""
-        if self._size + len(data) > self._limit:
+        if self._size and self._size + len(data) > self._limit:  # one part alone is nobody's slowness
             raise OverrunError(f"{self._size} bytes are not taken")
         self._parts.append(data)
         self._size += len(data)

@@ -251,6 +251,13 @@ async def test_a_slow_reader_does_not_hold_the_engine_and_one_who_reads_nothing_
 
 
 @on_loop
+async def test_an_answer_in_one_part_is_given_however_long_it_is() -> None:
+    async with Target(answers("word " * 1000)) as engine, serving(engine.url, exact=False, buffer_bytes=1000) as caller:
+        answer = await caller.chat()
+        assert (answer.status, len(answer.text)) == (200, 5000)
+
+
+@on_loop
 async def test_a_leaving_box_hands_back_who_cannot_finish_and_ends_the_stream_that_could_not_with_a_word() -> None:
     async with Target(answers(every=0.2)) as engine, serving(engine.url, **GATEWAY) as caller:
         for _ in range(60):
