@@ -5,7 +5,7 @@ Nobody waits without a bound: who would not be served in time is told at once, a
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Optional
@@ -19,6 +19,7 @@ RETRY_MOST_SECONDS = 120  # SDKs give up above it
 FAR_LESS = 0.5  # of what the running one has left: who needs no more is let by
 REFUSED_MOST = 1000  # requests whose refusal is remembered: each counts once, however often it is asked for
 LOOK_SECONDS = 0.1  # while leaving: who cannot finish is handed back within it
+NOBODY: Mapping[str, float] = {}
 SURE = 0.85  # of the time left is counted on, when leaving
 
 
@@ -92,13 +93,16 @@ class Line:
             return Busy(Why.LATE, wait.mean, _retry(late))
         return None
 
-    def wait(self, entry: Entry, now: float) -> Span:
-        """Until a newcomer's turn begins."""
-        ahead = next(ahead for each, ahead in self._turns([*self.waiting, entry], now) if each is entry)
+    def wait(self, entry: Entry, now: float, *, last: bool = False) -> Span:
+        """Until a newcomer's turn begins. `last`: he was served more than anybody who waits."""
+        most = {entry.caller: math.inf} if last else {}
+        ahead = next(ahead for each, ahead in self._turns([*self.waiting, entry], now, most) if each is entry)
         return self._running_left(entry, now) + ahead
 
-    def _turns(self, waiting: list[Entry], now: float) -> Iterator[tuple[Entry, Span]]:
-        served, overdue = self._served.seconds(), self._config.overdue_seconds
+    def _turns(
+        self, waiting: list[Entry], now: float, most: Mapping[str, float] = NOBODY
+    ) -> Iterator[tuple[Entry, Span]]:
+        served, overdue = {**self._served.seconds(), **most}, self._config.overdue_seconds
         return turns(waiting, served, now, overdue, lambda each: self.left(each, now), old_turn=self._old_turn)
 
     def expected(self, now: float) -> list[tuple[Entry, float]]:

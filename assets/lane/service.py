@@ -293,10 +293,10 @@ class Lane:
         ]
 
     def expected_wait(self) -> float:
-        """Seconds that a caller who came now would wait."""
+        """Seconds that a caller who came now would wait behind all of his class: a new one's turn hides the line."""
         now = self._clock()
-        newcomer = Entry("", "", lane_headers.INTERACTIVE, now, now, True, 1, 1)
-        return self.line.wait(newcomer, now).mean
+        newcomer = Entry("", "the last", lane_headers.INTERACTIVE, now, now, True, 1, 1)
+        return self.line.wait(newcomer, now, last=True).mean
 
     @property
     def streams(self) -> int:

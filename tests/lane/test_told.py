@@ -54,6 +54,19 @@ async def test_line_and_drop_go_through_the_documents_to_the_lane_itself() -> No
 
 
 @on_loop
+async def test_the_wait_that_is_told_is_behind_all_who_wait_whoever_had_a_turn_before() -> None:
+    async with Target(answers(every=0.12), silent(60, head=True)) as engine, serving(engine.url, **GATEWAY) as caller:
+        assert (await caller.chat(from_gateway(who="key:1"))).status == 200  # who has used the engine since
+        tasks = [asyncio.create_task(caller.chat(from_gateway(who="key:1"), stream=True)) for _ in range(3)]
+        await caller.until(lambda: len(caller.lane.line.waiting) == 2)
+        now, line = asyncio.get_running_loop().time(), caller.lane.line
+        waiting = sum(line.left(entry, now).mean for entry in line.waiting)
+        assert caller.lane.expected_wait() > waiting > 0
+        for task in tasks:
+            task.cancel()
+
+
+@on_loop
 async def test_cloudwatch_is_told_of_the_line_and_of_what_was_counted_since() -> None:
     async with Target(answers(every=0.05)) as engine, serving(engine.url, **GATEWAY) as caller:
 
