@@ -1,4 +1,7 @@
-"""Preflight check of an existing VPC: subnets where the settings say, with a way to AWS's APIs and their own to S3."""
+"""Preflight check of an existing VPC: subnets where the settings say, with a way to AWS's APIs and their own to S3.
+
+Where a gateway chooses among boxes, their names as well; its tasks' own ways where there is no other.
+"""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +22,11 @@ def network(ground: Ground) -> Finding:
         return failed(error.message, "correct network.subnet_ids in cdk.json")
     if wrong := list(_misplaced(ground, subnets)):
         return failed("; ".join(wrong), "order network.subnet_ids as zones, all of network.vpc_id")
+    if ground.settings.chooses_box and (off := _names_off(ground)):
+        return failed(
+            f"{' and '.join(off)} off in {wanted.vpc_id}: boxes have no names there by which a gateway could choose",
+            f"aws ec2 modify-vpc-attribute --vpc-id {wanted.vpc_id} --enable-dns-support, then --enable-dns-hostnames",
+        )
     tables = _route_tables(ground)
     if wanted.private_subnets:
         if found := _no_way_out(ground, tables):
@@ -37,14 +45,30 @@ def network(ground: Ground) -> Finding:
                 "leave network.route_table_ids empty; a route table that lacks it: aws ec2 modify-vpc-endpoint",
             )
         return passed(f"{len(subnets)} subnets of {wanted.vpc_id}; the fleet makes their S3 endpoint")
-    reached = _tables_with_endpoint(ground, "s3")
-    bare = [subnet for subnet, table in tables.items() if table.get("RouteTableId") not in reached]
-    if bare:
-        return failed(
-            f"no S3 gateway endpoint: {', '.join(bare)}",
-            "name their route tables in network.route_table_ids, and the fleet makes one (it is free)",
-        )
+    needs_table = ground.settings.gateway and not all(map(_default_route, tables.values()))
+    for service, name in (("s3", "S3"), *((("dynamodb", "DynamoDB"),) if needs_table else ())):
+        reached = _tables_with_endpoint(ground, service)
+        if bare := [subnet for subnet, table in tables.items() if table.get("RouteTableId") not in reached]:
+            return failed(
+                f"no {name} gateway endpoint: {', '.join(bare)}",
+                "name their route tables in network.route_table_ids, and the fleet makes one (it is free)",
+            )
     return passed(f"{len(subnets)} subnets of {wanted.vpc_id}, with an S3 gateway endpoint")
+
+
+def _names_off(ground: Ground) -> list[str]:
+    """What the VPC must have on for its resolver to know instances by name (aws-behaviours: box-by-name)."""
+    vpc, wanted = (
+        ground.settings.network.vpc_id,
+        {"enableDnsSupport": "DNS resolution", "enableDnsHostnames": "DNS hostnames"},
+    )
+    return [
+        name
+        for attribute, name in wanted.items()
+        if not ground.aws.call("ec2", "DescribeVpcAttribute", VpcId=vpc, Attribute=attribute)[
+            attribute[0].upper() + attribute[1:]
+        ]["Value"]
+    ]
 
 
 def _misplaced(ground: Ground, subnets: list[dict[str, Any]]) -> Iterator[str]:
@@ -93,11 +117,13 @@ def _no_way_out(ground: Ground, tables: dict[str, dict[str, Any]]) -> Finding | 
 
 
 def _of_the_gateway(ground: Ground) -> tuple[str, ...]:
-    """Endpoints that its tasks need besides: ECS pulls their image, and they read the fallback's key."""
+    """Endpoints that its tasks need besides: ECS pulls their image, they read the fallback's key or call Bedrock."""
     gateway = ground.settings.gateway
     if gateway is None:
         return ()
-    return ("ecr.api", "ecr.dkr", *(("secretsmanager",) if gateway.fallback.key_secret else ()))
+    fallback = {"": "secretsmanager" if gateway.fallback.key_secret else "", "bedrock": "bedrock-runtime"}
+    proof = fallback.get(gateway.fallback.sign_as, gateway.fallback.sign_as)
+    return ("ecr.api", "ecr.dkr", *((proof,) if proof else ()))
 
 
 def _default_route(table: dict[str, Any]) -> bool:

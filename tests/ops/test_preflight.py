@@ -10,7 +10,7 @@ import pytest
 from fleet.account.aws_errors import AccessDeniedError, CredentialsError, MissingError
 from fleet.config import box_config
 from fleet.config.gateway_settings import Fallback, Gateway
-from fleet.config.settings import Network, Settings
+from fleet.config.settings import Capacity, Network, Settings
 from fleet.core import names
 from fleet.ops import checks_account as account
 from fleet.ops import checks_deploy as deploy
@@ -368,6 +368,37 @@ def test_private_subnets_without_a_nat_need_the_endpoints_of_a_gateways_tasks_as
     assert found.level is (Level.FAIL if lacking else Level.PASS), found
     assert not lacking or f"private DNS for {lacking}" in found.found
     assert ask(network.network, world, network=PRIVATE).level is Level.PASS, "boxes alone need none of them"
+
+
+def test_a_gateway_in_private_subnets_without_a_nat_needs_a_way_to_its_table_and_to_bedrock(ask: Any) -> None:
+    signed = Gateway(fallback=Fallback(url="https://cloud.example/v1", model="m", sign_as="bedrock"))
+    world = subnets(*RIGHT, tables=(main_table(),))
+    made = [*box_config.ENDPOINTS, "ecr.api", "ecr.dkr"]
+    endpoints = [
+        {"ServiceName": f"com.amazonaws.us-east-2.{name}", "VpcEndpointType": "Interface", "PrivateDnsEnabled": True}
+        for name in made
+    ]
+    endpoints.append({"ServiceName": "com.amazonaws.us-east-2.s3", "RouteTableIds": ["rtb-main"]})
+    world["ec2 DescribeVpcEndpoints"] = {"VpcEndpoints": endpoints}
+    private = dataclasses.replace(PRIVATE, route_table_ids=())
+    assert "private DNS for bedrock-runtime" in ask(network.network, world, network=private, gateway=signed).found
+    found = ask(network.network, world, network=private, gateway=Gateway())
+    assert (found.level, found.found) == (Level.FAIL, "no DynamoDB gateway endpoint: subnet-1, subnet-2")
+    endpoints.append({"ServiceName": "com.amazonaws.us-east-2.dynamodb", "RouteTableIds": ["rtb-main"]})
+    assert ask(network.network, world, network=private, gateway=Gateway()).level is Level.PASS
+
+
+@pytest.mark.parametrize("off", ["EnableDnsHostnames", "EnableDnsSupport", ""])
+def test_a_gateway_that_chooses_among_boxes_needs_a_vpc_that_knows_their_names(ask: Any, off: str) -> None:
+    def told(VpcId: str, Attribute: str) -> dict[str, Any]:
+        name = Attribute[0].upper() + Attribute[1:]
+        return {name: {"Value": name != off}}
+
+    world = {**subnets(*RIGHT), "ec2 DescribeVpcAttribute": told}
+    two = Capacity(min=2, max=4)
+    found = ask(network.network, world, network=EXISTING, gateway=Gateway(), capacity=two)
+    assert found.level is (Level.FAIL if off else Level.PASS), found
+    assert ask(network.network, world, network=EXISTING, gateway=Gateway()).level is Level.PASS, "one needs no name"
 
 
 def test_the_endpoints_are_those_of_the_boxes_calls_and_the_page_lists_them() -> None:
