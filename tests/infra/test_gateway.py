@@ -195,6 +195,13 @@ def test_image_is_of_its_platform_and_of_the_python_that_its_dockerfile_names() 
     assert instructions == {"FROM", "COPY", "ENV", "WORKDIR", "USER", "ENTRYPOINT"}  # no RUN: any builder will do
 
 
+def test_images_files_belong_to_its_user_whatever_the_umask_of_the_checkout() -> None:
+    dockerfile = image.DOCKERFILE.read_text()
+    (user,) = re.findall(r"^USER (\S+)$", dockerfile, re.MULTILINE)
+    copied = re.findall(r"^COPY (\S+)", dockerfile, re.MULTILINE)
+    assert copied == [f"--chown={user}"] * 2
+
+
 def test_gateway_imports_with_nothing_but_what_its_image_holds(tmp_path: Path) -> None:
     """This machine's build of the same packages, and the image's own descriptions of AWS."""
     names = {*held(), "typing_extensions"}  # which the image's newer Python has no need of
