@@ -40,11 +40,22 @@ def secret(ground: Ground) -> Finding:
         return passed("the fallback needs no secret" if gateway and gateway.fallback.url else "there is no fallback")
     name = gateway.fallback.key_secret
     try:
-        ground.aws.call("secretsmanager", "DescribeSecret", SecretId=name)
+        found = ground.aws.call("secretsmanager", "DescribeSecret", SecretId=name)
     except MissingError:
         return warned(
             f"the secret {name} does not exist: the fallback would refuse every request",
             f"aws secretsmanager create-secret --name {name} --secret-string KEY; it is read at the next request",
+        )
+    if "DeletedDate" in found:
+        return warned(
+            f"the secret {name} is to be deleted: nobody can read it",
+            f"aws secretsmanager restore-secret --secret-id {name}",
+        )
+    key = str(found.get("KmsKeyId", ""))
+    if key and not key.endswith("alias/aws/secretsmanager"):
+        return warned(
+            f"the secret {name} has a key of your own ({key}), which the gateway's role has no grant on",
+            "let the key's policy allow kms:Decrypt to the task role of the gateway's stack, or use AWS's own key",
         )
     return passed(f"the secret {name} is there")
 

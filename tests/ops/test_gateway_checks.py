@@ -73,3 +73,13 @@ def test_the_fallbacks_key_is_looked_for(answers: Any, settings: Settings) -> No
     finding = checks_gateway.secret(ground(answers, settings, gateway, **gone))
     assert finding.level is Level.WARN
     assert "aws secretsmanager create-secret --name llm/fallback" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("told", "found"),
+    [({"DeletedDate": 1}, "to be deleted"), ({"KmsKeyId": "arn:aws:kms:us-east-2:1:key/a"}, "a key of your own")],
+)
+def test_a_secret_that_no_task_could_read_is_told(answers: Any, settings: Settings, told: Any, found: str) -> None:
+    there = {"secretsmanager DescribeSecret": {"Name": "llm/fallback", **told}}
+    finding = checks_gateway.secret(ground(answers, settings, Gateway(fallback=FALLBACK), **there))
+    assert (finding.level, found in finding.found) == (Level.WARN, True)
