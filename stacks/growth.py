@@ -13,7 +13,8 @@ from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 
 from fleet.config.settings import Settings
-from fleet.core import growth, names
+from fleet.core import growth_thresholds as thresholds
+from fleet.core import names
 from stacks.base_stack import BaseStack
 from stacks.monitoring import fleet_metric
 
@@ -37,19 +38,19 @@ class Growth:
             f"IF(desired < {capacity.grow_to} AND serving >= desired, wait, 0)",
             reads={"serving": SERVING},
             minutes=1,
-            periods=growth.GROW_MINUTES,
-            threshold=growth.GROW_WAIT_SECONDS,
+            periods=thresholds.GROW_MINUTES,
+            threshold=thresholds.GROW_WAIT_SECONDS,
             operator=cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
         )
         self._moves(
             "Shrink",
             -1,
             # MinSize is the bound; the last number puts the alarm out. Above `grow_to`, which was lowered, it is lit.
-            f"IF(desired > {capacity.grow_to}, 0, IF(desired > {capacity.min}, wait, {growth.GROW_WAIT_SECONDS}))",
+            f"IF(desired > {capacity.grow_to}, 0, IF(desired > {capacity.min}, wait, {thresholds.GROW_WAIT_SECONDS}))",
             reads={},
-            minutes=growth.SHRINK_MINUTES,
+            minutes=thresholds.SHRINK_MINUTES,
             periods=1,
-            threshold=growth.SHRINK_WAIT_SECONDS,
+            threshold=thresholds.SHRINK_WAIT_SECONDS,
             operator=cloudwatch.ComparisonOperator.LESS_THAN_OR_EQUAL_TO_THRESHOLD,
         )
 
@@ -78,7 +79,7 @@ class Growth:
             how = {
                 "policy_type": "SimpleScaling",
                 "scaling_adjustment": boxes,
-                "cooldown": str(60 * growth.SHRINK_MINUTES),
+                "cooldown": str(60 * thresholds.SHRINK_MINUTES),
             }
         policy = autoscaling.CfnScalingPolicy(
             self._room,

@@ -25,7 +25,8 @@ def network(ground: Ground) -> Finding:
     if ground.settings.chooses_box and (off := _names_off(ground)):
         return failed(
             f"{' and '.join(off)} off in {wanted.vpc_id}: boxes have no names there by which a gateway could choose",
-            f"aws ec2 modify-vpc-attribute --vpc-id {wanted.vpc_id} --enable-dns-support, then --enable-dns-hostnames",
+            f"aws ec2 modify-vpc-attribute --vpc-id {wanted.vpc_id} --enable-dns-support; "
+            f"aws ec2 modify-vpc-attribute --vpc-id {wanted.vpc_id} --enable-dns-hostnames",
         )
     tables = _route_tables(ground)
     if wanted.private_subnets:

@@ -24,11 +24,10 @@ from fleet.ops import deploy, deployed_stacks, fleet_view, review, status
 from gateway.boxes import TARGETS_SECONDS, WAITS_SECONDS
 from gateway.callers import Key, key_hash
 from gateway.store import DynamoStore
-from tests import permissions
+from tests import permissions, synth
 from tests.conftest import SEVERAL_BOXES
 from tests.gateway.running import HELLO, on_loop
 from tests.gateway.targets import Target, answers
-from tests.infra.test_standing_fleet import synthesized
 from tests.lane.processes import Parts
 from tests.permissions import LOG_DELIVERY, Role
 from tests.synth import CDK_JSON
@@ -242,7 +241,9 @@ def test_another_port_behind_a_gateway_that_chooses_among_boxes_is_refused_befor
     standing: Deployed, tmp_path: Path
 ) -> None:
     raw = json.loads(CDK_JSON.read_text())["context"]["fleet"]
-    wanted = synthesized({**raw, **SEVERAL_BOXES, "port": 12000}, tmp_path / "cdk.out")
+    other = {**SEVERAL_BOXES, "port": 12000}
+    wanted = validation.check({**raw, **other})
+    synth.synthesized(tmp_path / "cdk.out", other)
     with standing.aws.fork(tmp_path / "copy") as copy, pytest.raises(EmbeddedError, match="in use by llm-gateway"):
         cloud_assembly.deploy(copy, tmp_path / "cdk.out", "llm-group")
     told = Settings.from_json(standing.settings.to_json())  # as its function has them

@@ -13,7 +13,8 @@ from aws_cdk import aws_autoscaling as autoscaling
 
 from fleet.config import validation
 from fleet.config.settings import Capacity
-from fleet.core import growth, names
+from fleet.core import growth_thresholds as thresholds
+from fleet.core import names
 from stacks.base_stack import BaseStack
 from stacks.growth import GROUP_METRICS, Growth
 from tests.infra.checks.shared import without
@@ -137,5 +138,5 @@ def test_a_group_that_lost_a_box_to_the_shrink_alarm_does_not_want_it_back(boxes
         """Pollaczek and Khinchine: the mean wait before one server whose requests are about alike."""
         return busy * SERVICE_SECONDS / (2 * (1 - busy))
 
-    busy = next(share / 1000 for share in range(1, 1000) if wait(share / 1000) >= growth.SHRINK_WAIT_SECONDS)
-    assert wait(busy * boxes / (boxes - 1)) < growth.GROW_WAIT_SECONDS / 2
+    busy = next(share / 1000 for share in range(1, 1000) if wait(share / 1000) >= thresholds.SHRINK_WAIT_SECONDS)
+    assert wait(busy * boxes / (boxes - 1)) < thresholds.GROW_WAIT_SECONDS / 2
