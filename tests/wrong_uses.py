@@ -13,6 +13,8 @@ NO_DOTS = "a key without empty parts, . and ..: the box makes paths of it"
 ELSEWHERE = "arn:aws:kms:eu-west-1:123456789012:key/0a1b2c3d"
 
 CERTIFICATE = "arn:aws:acm:us-east-1:123456789012:certificate/0a1b2c3d-0000-0000-0000-000000000000"
+BEDROCK, WEST = (f"bedrock-runtime.{region}.amazonaws.com" for region in ("us-east-2", "us-west-2"))
+SIGNED = "gateway.fallback.sign_as signs for that service in the fleet's region; any other takes a key (key_secret)"
 ONE_OF_THEM = "either this, a key's name in Secrets Manager, or gateway.fallback.sign_as: one of them"
 
 
@@ -519,10 +521,23 @@ SETTINGS = (
         "a fallback with a key and a signature",
         {
             "gateway": {
-                "fallback": {"url": "https://example.org/v1", "model": "m", "key_secret": "k", "sign_as": "bedrock"}
+                "fallback": {"url": f"https://{BEDROCK}/v1", "model": "m", "key_secret": "k", "sign_as": "bedrock"}
             }
         },
         (f'gateway.fallback.key_secret = "k": {ONE_OF_THEM}',),
+    ),
+    WrongSettings(
+        "a fallback signed for the fleet's region, asked in another",
+        {"gateway": {"fallback": {"url": f"https://{WEST}/v1", "model": "m", "sign_as": "bedrock"}}},
+        (f'gateway.fallback.url = "https://{WEST}/v1": https://{BEDROCK}/..., since {SIGNED}',),
+    ),
+    WrongSettings(
+        "a signature of the role's for somebody else",
+        {"gateway": {"fallback": {"url": "https://example.org/v1", "model": "m", "sign_as": "bedrock-mantle"}}},
+        (
+            'gateway.fallback.url = "https://example.org/v1": https://bedrock-mantle.us-east-2.api.aws/..., since '
+            f"{SIGNED}",
+        ),
     ),
     WrongSettings(
         "a fallback without its URL, signed as nobody knows",

@@ -17,6 +17,7 @@ BELOW_THE_WALL = (
     "fallback_first_token_seconds",
     "fallback_p95_seconds",
 )
+SIGNED_AT = {"bedrock": "bedrock-runtime.{}.amazonaws.com", "bedrock-mantle": "bedrock-mantle.{}.api.aws"}
 
 
 def _wall(g: Gateway, s: Any) -> Iterator[Problem]:
@@ -62,6 +63,11 @@ def _fallback(g: Gateway, s: Any) -> Iterator[Problem]:
     if url and bool(secret) is bool(sign_as):
         allowed = "either this, a key's name in Secrets Manager, or gateway.fallback.sign_as: one of them"
         yield Problem("gateway.fallback.key_secret", secret, allowed)
+    if url and sign_as and not url.startswith(host := f"https://{SIGNED_AT[sign_as].format(s.region)}/"):
+        why = (
+            "gateway.fallback.sign_as signs for that service in the fleet's region; any other takes a key (key_secret)"
+        )
+        yield Problem("gateway.fallback.url", url, f"{host}..., since {why}")
     if not url:
         for name, value in (("model", model), ("key_secret", secret), ("sign_as", sign_as)):
             if value:
