@@ -517,6 +517,17 @@ SETTINGS = (
             f'gateway.fallback.key_secret = "": {ONE_OF_THEM}',
         ),
     ),
+    *(
+        WrongSettings(
+            name,
+            {"gateway": {"fallback": {"url": url, "model": "m", "key_secret": "k"}}},
+            (f'gateway.fallback.url = "{url}": https://HOST/v1, at port 443, which alone tasks reach; no / last',),
+        )
+        for name, url in (
+            ("a fallback at a port that the tasks' group does not let out", "https://example.org:8443/v1"),
+            ("a fallback in the clear", "http://example.org/v1"),
+        )
+    ),
     WrongSettings(
         "a fallback with a key and a signature",
         {

@@ -52,7 +52,13 @@ class Retries(Section):
 class Fallback(Section):
     """The cloud model: any OpenAI-compatible endpoint. Without a URL there is none."""
 
-    url: str = field(default="", metadata=text(r"^(https://[^\s/]+(/[^\s]*[^\s/])?)?$", "https://HOST/v1, no / last"))
+    url: str = field(
+        default="",
+        metadata=text(
+            r"^(https://[^\s/:@]+(:443)?(/[^\s]*[^\s/])?)?$",
+            "https://HOST/v1, at port 443, which alone tasks reach; no / last",
+        ),
+    )
     model: str = ""
     # Its key's name in Secrets Manager; or a signing name of AWS: signed with the task's role, no key at all.
     key_secret: str = field(
