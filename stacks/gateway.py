@@ -132,7 +132,8 @@ class GatewayStack(BaseStack):
         )
         scheme = "https" if balancer_port(self._settings) == HTTPS else "http"
         url = f"{scheme}://{balancer.load_balancer_dns_name}/v1"
-        cdk.CfnOutput(self, names.OUTPUT_ENDPOINT, value=url, description="Where callers find the gateway")
+        where = "Where callers find the gateway; with a certificate, by a name that it holds"
+        cdk.CfnOutput(self, names.OUTPUT_ENDPOINT, value=url, description=where)
         return balancer, target_group
 
     def _service(self) -> ecs.FargateService:

@@ -116,6 +116,12 @@ def game_day_command(
         raise UserError(f"game-day: --endpoint is {endpoint}; allowed: an address such as http://HOST:11434")
     if scenario and not live:
         raise UserError("game-day: --scenario is for a live account; allowed: --live --scenario N (here: `make chaos`)")
+    gateway = operator.settings.gateway
+    if live and not (endpoint or no_load) and gateway and gateway.certificate_arn:
+        raise UserError(
+            "game-day: gateway.certificate_arn is set, and no certificate holds the balancer's own name; allowed: "
+            "--live --endpoint https://NAME/v1, a NAME of yours that it holds and that leads there, or --no-load"
+        )
     if not scenario and (wrong := day_scenario.unplayable(operator.settings)):
         raise UserError("\n".join(f"game-day: {line}" for line in wrong))
     folder("game-day", out)

@@ -159,6 +159,7 @@ def test_public_gateway_speaks_tls_to_whom_it_names(tmp_path: Path) -> None:
     assert (listener["Port"], listener["Protocol"]) == (443, "HTTPS")
     assert listener["Certificates"] == [{"CertificateArn": PUBLIC_GATEWAY["gateway"]["certificate_arn"]}]
     assert listener["SslPolicy"].startswith("ELBSecurityPolicy-TLS13-")
+    assert read["gateway"]["Outputs"]["Endpoint"]["Description"].endswith("with a certificate, by a name that it holds")
     assert properties(read["gateway"], "AWS::ElasticLoadBalancingV2::LoadBalancer")["Scheme"] == "internet-facing"
     ingress = read["group"]["Resources"]["GatewayBalancerGroup"]["Properties"]["SecurityGroupIngress"]
     assert [(rule["CidrIp"], rule["ToPort"]) for rule in ingress] == [("0.0.0.0/0", 443)]

@@ -24,6 +24,7 @@ from fleet.gameday.stage import StageError
 from fleet.localaws import standing_fleet
 from fleet.localaws.deployed import Deployed
 from tests.box import servers
+from tests.conftest import PUBLIC_GATEWAY
 from tests.synth import CDK_JSON
 
 
@@ -64,6 +65,13 @@ def test_every_step_of_the_day_holds_and_no_request_fails_during_the_planned_rol
             [
                 'game-day: policy is "bridge"; allowed: "alarm"',
                 "game-day: watchdog.valve_failovers is 1; allowed: 2",
+            ],
+        ),
+        (
+            PUBLIC_GATEWAY,
+            [
+                "game-day: gateway.certificate_arn is set, and no certificate holds the balancer's own name; allowed: "
+                "--live --endpoint https://NAME/v1, a NAME of yours that it holds and that leads there, or --no-load"
             ],
         ),
     ],
