@@ -54,7 +54,14 @@ class GatewayStack(BaseStack):
         self.balancer, self.target_group = self._make_balancer()
         service = self._service()
         service.node.add_dependency(table)
-        GatewayAlarms(self, settings, topic=group.topic, balancer=self.balancer, target_group=self.target_group)
+        GatewayAlarms(
+            self,
+            settings,
+            topic=group.topic,
+            balancer=self.balancer,
+            target_group=self.target_group,
+            service=service,
+        )
 
     def _table(self) -> cdk.CustomResource:
         function = python_function(

@@ -4,6 +4,7 @@ CloudWatch reads them off the lines as they arrive (aws-behaviours: metrics-off-
 """
 
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_ecs as ecs
 from aws_cdk import aws_elasticloadbalancingv2 as elbv2
 from aws_cdk import aws_sns as sns
 
@@ -27,6 +28,7 @@ class GatewayAlarms:
         topic: sns.ITopic,
         balancer: elbv2.ApplicationLoadBalancer,
         target_group: elbv2.ApplicationTargetGroup,
+        service: ecs.FargateService,
     ) -> None:
         fleet = settings.fleet_name
         sums = {
@@ -68,7 +70,7 @@ class GatewayAlarms:
             statistic="Maximum",
             period=ONE_MINUTE,
         )
-        mailing_alarm(
+        down = mailing_alarm(
             stack,
             fleet,
             topic,
@@ -79,3 +81,4 @@ class GatewayAlarms:
             minutes=DOWN_MINUTES,
             missing=cloudwatch.TreatMissingData.BREACHING,
         )
+        down.node.add_dependency(service)  # made once tasks answer, gone before they go: neither mails

@@ -48,7 +48,7 @@ def mailing_alarm(
     operator: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
     minutes: int = 1,
     missing: cloudwatch.TreatMissingData = cloudwatch.TreatMissingData.NOT_BREACHING,
-) -> None:
+) -> cloudwatch.Alarm:
     """An alarm that mails when it lights and when it goes out, and names its page."""
     alarm = cloudwatch.Alarm(
         stack,
@@ -63,6 +63,7 @@ def mailing_alarm(
     )
     alarm.add_alarm_action(actions.SnsAction(topic))
     alarm.add_ok_action(actions.SnsAction(topic))
+    return alarm
 
 
 class Monitoring:

@@ -246,6 +246,9 @@ def logs_are_kept_for_three_months(t: Templates, s: Settings) -> None:
 @check
 def alarms_mail_both_ways_and_name_their_page(t: Templates, s: Settings) -> None:
     alarms = {found["Properties"]["AlarmName"]: found["Properties"] for found in resources(t["gateway"], ALARM)}
+    waits = {found["Properties"]["AlarmName"] for found in resources(t["gateway"], ALARM) if "DependsOn" in found}
+    assert waits == {"llm-gateway-down"}
+    assert "Service" in t["gateway"]["Resources"]["gatewaydown"]["DependsOn"], "no task yet is no news"
     ours = {"Namespace": names.METRIC_NAMESPACE, "Dimensions": [{"Name": "Fleet", "Value": "llm"}], "Statistic": "Sum"}
     first = {"Threshold": 1, "EvaluationPeriods": 1, "Period": 300, "TreatMissingData": "notBreaching"}
     reached = {"ComparisonOperator": "GreaterThanOrEqualToThreshold"}
