@@ -5,20 +5,20 @@ what was delivered is the callers'.
 """
 
 import asyncio
-import json
 import random
 from collections import Counter
 from dataclasses import dataclass, field
 
-from relay import sse
-from tests.gateway.targets import Target, Turn, chunk
+from tests.gateway.targets import Target
 from tests.lane.lengths import A10G, tokens
-from tests.lane.running import HELLO, MODEL, Caller, serving
+from tests.lane.processes import MODEL, ask, paced
+from tests.lane.running import Caller, serving
 
 SCALE = 20
 EACH = A10G / SCALE
 BUDGET_SECONDS = 100 / SCALE  # 120 s less 5 s of polling and 15 s of margin
 LATE_SECONDS = 2.0  # the least that a machine under load keeps to
+WORDS = {"draining": "rerouted", "SPOT_PREEMPTION": "broken"}
 
 
 @dataclass
@@ -41,61 +41,20 @@ async def notice(seed: int, at_once: int, *, hands_back: bool) -> Outcome:
     draw, outcome = random.Random(seed), Outcome()  # noqa: S311  no secret
     told = asyncio.Event()
 
-    async def act(turn: Turn) -> None:
-        length, said = int(turn.asked.body["seed"]), 0
-        began = asyncio.get_running_loop().time()
-
-        def due() -> int:
-            return min(length, int((asyncio.get_running_loop().time() - began) / EACH))
-
-        try:
-            if turn.asked.body["stream"]:
-                await turn.head(200, {"Content-Type": "text/event-stream"})
-            while said < length:
-                await turn.pause(EACH * 5)
-                new, said = due() - said, due()
-                if turn.asked.body["stream"]:
-                    for _ in range(new):
-                        await turn.event(chunk({"content": "word "}))
-            if turn.asked.body["stream"]:
-                await turn.event(chunk({}, "stop"))
-                await turn.part(b"data: [DONE]\n\n")
-                await turn.send(b"0\r\n\r\n")
-            else:
-                usage = {"prompt_tokens": 1, "completion_tokens": length, "total_tokens": length + 1}
-                choice = {"index": 0, "message": {"content": "word " * length}, "finish_reason": "stop"}
-                body = json.dumps({"choices": [choice], "usage": usage}).encode()
-                await turn.head(200, {"Content-Type": "application/json"}, len(body))
-                await turn.send(body)
-        finally:
-            outcome.decoded += said
-
     async def calls(caller: Caller, number: int) -> None:
         await asyncio.sleep(draw.random() * 0.05)
         while not told.is_set():
             stream = (number + len(outcome.how)) % 2 == 0
-            how = await one(caller, stream=stream, length=tokens(draw))
-            outcome.how[how] += 1
-            if how != "finished":
+            met = await ask(caller.session, caller.url, tokens=2000, seed=tokens(draw), stream=stream)
+            outcome.delivered += met.tokens
+            outcome.how["finished" if met.finished else WORDS.get(met.code, "lost")] += 1
+            if not met.finished:
                 return
 
-    async def one(caller: Caller, *, stream: bool, length: int) -> str:
-        body = {"model": MODEL, "messages": HELLO, "stream": stream, "seed": length, "max_tokens": 2000}
-        async with caller.session.post(f"{caller.url}/v1/chat/completions", json=body) as response:
-            if response.status == 503:
-                return "rerouted" if (await response.json())["error"]["code"] == "draining" else "lost"
-            if not stream:
-                outcome.delivered += (await response.json())["usage"]["completion_tokens"]
-                return "finished"
-            parser, last = sse.Parser(), b""
-            async for part in response.content.iter_any():
-                for event in parser.feed(part):
-                    last = event.data
-                    outcome.delivered += b'"word ' in event.data
-            code = (sse.parsed(last) or {}).get("error", {}).get("code")
-            return "finished" if last == sse.DONE else "broken" if code == "SPOT_PREEMPTION" else "lost"
+    def decoded(many: int) -> None:
+        outcome.decoded += many
 
-    async with Target(act) as engine, serving(engine.url, exact=False) as caller:
+    async with Target(paced(EACH, decoded)) as engine, serving(engine.url, exact=False, model=MODEL) as caller:
         estimates = caller.lane.line.estimates
         for _ in range(60):
             length = tokens(draw)

@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -210,36 +210,43 @@ def _who(said: dict[str, Any]) -> str:
     return "fallback" if said.get("model") == CLOUD else "gpu"
 
 
-def paced(each_seconds: float) -> Act:
-    """An engine's stand-in: so long a token, as many as the request's seed says."""
+def paced(each_seconds: float, decoded: Callable[[int], None] = lambda _: None) -> Act:
+    """An engine's stand-in: so long a token, as many as the request's seed says; `decoded` hears of them."""
 
     async def act(turn: Turn) -> None:
-        body = turn.asked.body
+        body, began = turn.asked.body, time.monotonic()
         if not body:  # whether it is there
             await turn.head(200, {}, 2)
             return await turn.send(b"{}")
         count = min(int(body.get("seed") or body["max_tokens"]), int(body["max_tokens"]))
-        usage = {"prompt_tokens": 8, "completion_tokens": count, "total_tokens": 8 + count}
-        if not body.get("stream"):
-            await turn.pause(count * each_seconds)
-            choice = {"index": 0, "message": {"role": "assistant", "content": "word " * count}, "finish_reason": "stop"}
-            text = json.dumps({"choices": [choice], "usage": usage}).encode()
-            await turn.head(200, {"Content-Type": "application/json"}, len(text))
-            return await turn.send(text)
-        await turn.head(200, {"Content-Type": "text/event-stream"})
-        began, said = time.monotonic(), 0
-        while said < count:
-            await turn.pause(max(0.001, began + (said + 1) * each_seconds - time.monotonic()))
-            due = min(count, max(said + 1, int((time.monotonic() - began) / each_seconds)))
-            for _ in range(due - said):
-                await turn.event(chunk({"content": "word "}))
-            said = due
-        await turn.event(chunk({}, "stop"))
-        await turn.event({**chunk({}), "choices": [], "usage": usage})
-        await turn.part(b"data: [DONE]\n\n")
-        return await turn.send(b"0\r\n\r\n")
+        try:
+            return await _says(turn, count, each_seconds)
+        finally:
+            decoded(min(count, int((time.monotonic() - began) / each_seconds)))
 
     return act
+
+
+async def _says(turn: Turn, count: int, each_seconds: float) -> None:
+    usage = {"prompt_tokens": 8, "completion_tokens": count, "total_tokens": 8 + count}
+    if not turn.asked.body.get("stream"):
+        await turn.pause(count * each_seconds)
+        choice = {"index": 0, "message": {"role": "assistant", "content": "word " * count}, "finish_reason": "stop"}
+        text = json.dumps({"choices": [choice], "usage": usage}).encode()
+        await turn.head(200, {"Content-Type": "application/json"}, len(text))
+        return await turn.send(text)
+    await turn.head(200, {"Content-Type": "text/event-stream"})
+    began, said = time.monotonic(), 0
+    while said < count:
+        await turn.pause(max(0.001, began + (said + 1) * each_seconds - time.monotonic()))
+        due = min(count, max(said + 1, int((time.monotonic() - began) / each_seconds)))
+        for _ in range(due - said):
+            await turn.event(chunk({"content": "word "}))
+        said = due
+    await turn.event(chunk({}, "stop"))
+    await turn.event({**chunk({}), "choices": [], "usage": usage})
+    await turn.part(b"data: [DONE]\n\n")
+    return await turn.send(b"0\r\n\r\n")
 
 
 def the_cloud(scale: float) -> Target:

@@ -74,3 +74,4 @@ async def test_slices_at_a_temperature_are_marked_up_to_the_caller() -> None:
                 for stream in (False, True):
                     answer = await caller.chat(temperature=0.7, max_tokens=1000, stream=stream)
                     assert (lane_headers.SLICES in answer.headers, answer.headers["x-served-by"]) == (on, "gpu")
+                    assert (engine.asked[-1].body["max_tokens"] < 1000) is on

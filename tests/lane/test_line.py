@@ -263,30 +263,6 @@ def test_a_second_word_brings_the_end_forward_and_never_back() -> None:
     assert line.leaves_at == 50
 
 
-def test_a_background_tenancy_of_half_an_hour_does_not_hold_up_a_foreground_request() -> None:
-    line, now, waits = a_line(token_seconds=0.06, lengths=(300,) * 40), 0.0, []
-    turn, foreground = 0, None
-    while now < 1800:  # a job that asks again at once
-        if line.running is None and not [each for each in line.waiting if each.kind == BACKGROUND]:
-            turn += 1
-            line.arrive(entry(f"job{turn}", now, kind=BACKGROUND, caller="job", deadline=now + 1800), now)
-        if foreground is None and int(now) % 300 == 100:
-            foreground = entry(f"person{now}", now, caller="person", deadline=now + 30)
-            assert line.arrive(foreground, now) is None
-        line.take(now)
-        running = line.running
-        assert running is not None
-        now += 0.06
-        line.decoded(running, 1, now)
-        if running.decoded == 300:
-            line.leave(running, now, "answered")
-            if running is foreground:
-                waits.append((running.began or 0) - running.arrived)
-                foreground = None
-    assert len(waits) == 6
-    assert max(waits) <= 300 * 0.06 + 0.1  # one generation of the job's, never the job
-
-
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32))
 def test_whatever_happens_nobody_starves_no_token_is_lost_and_the_counts_agree(seed: int) -> None:
@@ -294,19 +270,3 @@ def test_whatever_happens_nobody_starves_no_token_is_lost_and_the_counts_agree(s
     for _ in range(120):
         simulation.step()
     assert simulation.told["arrived"]
-
-
-def test_a_flood_of_interactive_requests_does_not_starve_background_work() -> None:
-    line, now, number = a_line(overdue_seconds=60), 0.0, 0
-    line.arrive(entry("job", kind=BACKGROUND, caller="job", deadline=1800), 0)
-    while number < 100:
-        while len(line.waiting) < 5:
-            number += 1
-            line.arrive(entry(f"{number}", now, caller=f"c{number}", deadline=now + 600), now)
-        taken = line.take(now)
-        assert taken is not None
-        if taken.id == "job":
-            break
-        now += 10
-        line.leave(taken, now, "answered")
-    assert 60 <= now <= 70

@@ -15,7 +15,7 @@ from lane.config import OLLAMA
 from lane.delivery import Delivery
 from lane.estimates import Span
 from relay import lane_headers, sse
-from tests.gateway.targets import Target, Turn, answers, breaks, chunk, fails, resets, says, silent
+from tests.gateway.targets import Act, Target, Turn, answers, breaks, chunk, fails, resets, says, silent
 from tests.lane.running import HELLO, MODEL, WORDS, first_served, from_gateway, on_loop, serving
 
 GATEWAY = {"gateway": True, "exact": False}
@@ -296,23 +296,6 @@ async def test_a_leaving_box_lets_finish_who_can() -> None:
 
 
 @on_loop
-async def test_an_operator_sees_the_line_and_ends_the_stuck_one() -> None:
-    async with Target(silent(60, head=True), answers()) as engine, serving(engine.url, exact=False) as caller:
-        stuck = await first_served(caller, stream=True)
-        waiting = asyncio.create_task(caller.chat())
-        await caller.until(lambda: caller.lane.line.waiting)
-        _, seen = await caller.inside("GET", "/line")
-        assert (seen["box"], seen["streams"], seen["draining"]) == ("i-0lane", 2, False)
-        assert "Hello" not in json.dumps(seen)
-        assert await caller.inside("DELETE", f"/line/{seen['line'][0]['id']}") == (200, {"dropped": True})
-        ended = await stuck
-        assert (ended.status, ended.body["error"]["code"]) == (503, "dropped")
-        assert ended.headers["x-should-retry"] == "false"
-        assert (await waiting).text == WORDS
-        assert (await caller.inside("DELETE", "/line/nobody"))[0] == 404
-
-
-@on_loop
 async def test_metrics_tell_depth_wait_refusals_and_wasted_tokens() -> None:
     async with Target(answers(every=0.2)) as engine, serving(engine.url, **GATEWAY) as caller:
         first = await first_served(caller, stream=True)
@@ -355,6 +338,20 @@ def ollama(
         await turn.part(json.dumps(last or {"model": "m", **end}).encode() + b"\n")
         await turn.send(b"0\r\n\r\n")
         return None
+
+    return act
+
+
+def in_parts(models: list[dict[str, Any]]) -> Act:
+    """What it has loaded, told in two parts."""
+
+    async def act(turn: Turn) -> None:
+        told = json.dumps({"models": models}).encode()
+        await turn.head(200)
+        for part in (told[:10], told[10:]):
+            await turn.part(part)
+            await turn.pause(0.05)
+        await turn.send(b"0\r\n\r\n")
 
     return act
 
@@ -408,21 +405,12 @@ async def test_an_ollama_is_ready_only_with_the_exact_model_whole_on_the_gpu_wit
         ([{**loaded, "size_vram": 5}], "not on the GPU"),
         ([{**loaded, "context_length": 4096}], "its context is 4096"),
     ):
-        from aiohttp import web
-
-        async def ps(request: web.Request, models: Any = models) -> web.Response:
-            return web.json_response({"models": models})
-
-        app = web.Application()
-        app.router.add_get("/api/ps", ps)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with serving(f"http://127.0.0.1:{runner.addresses[0][1]}", **OF_OLLAMA) as caller:
+        async with Target(in_parts(models)) as engine, serving(engine.url, **OF_OLLAMA) as caller:
             status, told = await caller.inside("GET", "/ready")
             assert status == (503 if why else 200)
             assert why in told["why"]
-        await runner.cleanup()
+            async with caller.session.get(f"{caller.url}/api/tags") as response:
+                assert await response.json() == {"models": models}
 
 
 @on_loop
@@ -438,17 +426,6 @@ async def test_an_engine_whose_slices_differ_is_never_sliced_at_a_fixed_answer()
 
 async def _ready() -> str:
     return ""
-
-
-@on_loop
-async def test_slices_at_a_temperature_are_off_unless_configured_and_then_marked() -> None:
-    act = answers("a", "b", finish="stop")
-    for on in (False, True):
-        async with Target(act) as engine, serving(engine.url, exact=False, inexact_slices=on) as caller:
-            answer = await caller.chat(temperature=0.7, max_tokens=1000, stream=True)
-            assert answer.text == "ab"
-            assert (lane_headers.SLICES in answer.headers) is on
-            assert (engine.asked[0].body["max_tokens"] < 1000) is on
 
 
 @on_loop
@@ -633,33 +610,6 @@ async def test_an_error_of_the_lane_amid_a_stream_cuts_it_and_is_no_second_answe
                 got += part
         assert (b"Spot" in got, b" 500 " in got, got.endswith(b"0\r\n\r\n")) == (True, False, False)
         writer.close()
-
-
-@on_loop
-async def test_what_reads_of_the_engine_goes_past_the_line() -> None:
-    async with Target(answers(every=0.5)) as engine, serving(engine.url, exact=False) as caller:
-        first = await first_served(caller)
-        async with aiohttp.ClientSession() as session, session.get(f"{caller.url}/v1/models") as response:
-            assert response.status in {200, 503}  # this target answers posts alone
-        first.cancel()
-
-
-@on_loop
-async def test_what_an_engine_tells_in_two_parts_is_read_to_its_end() -> None:
-    loaded = {"name": MODEL, "size": 10, "size_vram": 10, "context_length": 2048}
-
-    async def in_parts(turn: Turn) -> None:
-        told = json.dumps({"models": [loaded]}).encode()
-        await turn.head(200)
-        for part in (told[:10], told[10:]):
-            await turn.part(part)
-            await turn.pause(0.05)
-        await turn.send(b"0\r\n\r\n")
-
-    async with Target(in_parts) as engine, serving(engine.url, **OF_OLLAMA) as caller:
-        assert await caller.inside("GET", "/ready") == (200, {"ready": True, "why": ""})
-        async with caller.session.get(f"{caller.url}/api/tags") as response:
-            assert await response.json() == {"models": [loaded]}
 
 
 @on_loop

@@ -40,7 +40,9 @@ async def test_line_and_drop_go_through_the_documents_to_the_lane_itself() -> No
         stuck = await first_served(caller, stream=True)
         waiting = asyncio.create_task(caller.chat(from_gateway("background", "bob")))
         await caller.until(lambda: caller.lane.line.waiting)
-        line = told.said("i-1", await run_document(lane_documents.show(), caller))
+        shown = await run_document(lane_documents.show(), caller)
+        assert "Hello" not in shown, "no prompt"
+        line = told.said("i-1", shown)
         assert [(each.caller, each.kind, each.state) for each in line.line] == [
             ("anybody", "interactive", "served"),
             ("bob", "background", "waiting"),
@@ -48,7 +50,9 @@ async def test_line_and_drop_go_through_the_documents_to_the_lane_itself() -> No
         assert line.line[1].expected > line.line[0].expected > 0
         drop = lane_documents.drop()
         assert told.dropped("i-1", await run_document(drop, caller, id=line.line[0].id))
-        assert (await stuck).body["error"]["code"] == "dropped"
+        ended = await stuck
+        assert (ended.status, ended.body["error"]["code"]) == (503, "dropped")
+        assert ended.headers["x-should-retry"] == "false"
         assert (await waiting).status == 200
         assert not told.dropped("i-1", await run_document(drop, caller, id="long-gone"))
 

@@ -87,10 +87,6 @@ PINNED: tuple[tuple[str, str, dict[str, Any], dict[str, Any]], ...] = (
 )
 
 
-def test_the_table_has_at_least_25_uses() -> None:
-    assert len(REFUSED) + len(PINNED) + len(HEADERS) >= 25
-
-
 @on_loop
 async def test_what_is_refused_reaches_no_engine() -> None:
     async with Target(answers()) as engine:
