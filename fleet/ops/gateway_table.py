@@ -158,7 +158,8 @@ class GatewayTable:
         try:
             return self._aws.call("dynamodb", operation, **arguments)
         except MissingError:
-            raise MissingError(f"the gateway's table {self._table} does not exist", "`make deploy` makes it") from None
+            remedy = "`make deploy` makes it with its gateway; one deleted since: docs/runbook/gateway-down.md"
+            raise MissingError(f"the gateway's table {self._table} does not exist", remedy) from None
 
 
 def days(now: datetime, most: int) -> list[str]:

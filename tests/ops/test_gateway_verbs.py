@@ -158,7 +158,10 @@ def test_without_a_gateway_or_its_table_one_message_says_what_to_do(fleetctl: Fl
         none = CliRunner().invoke(main, ["--settings", str(CDK_JSON), *words])
         assert (none.exit_code, none.stderr.startswith("gateway: missing in the settings")) == (2, True)
         undeployed = fleetctl(*words)
-        assert (undeployed.exit_code, "`make deploy` makes it" in undeployed.stderr) == (2, True)
+        assert (undeployed.exit_code, "one deleted since: docs/runbook/gateway-down.md" in undeployed.stderr) == (
+            2,
+            True,
+        )
 
 
 def test_key_of_a_tier_that_is_off_or_of_nobody_is_not_made(tmp_path: Path, table: DynamoStore) -> None:
