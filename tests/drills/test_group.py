@@ -1,4 +1,4 @@
-"""The simulated group: hooks, replacement in both worlds, rebalancing, refreshes, health, quotas and API faults."""
+"""The simulated group: hooks, replacement in both worlds, rebalancing, refreshes, health, quotas."""
 
 import itertools
 from dataclasses import replace
@@ -10,7 +10,6 @@ from fleet.config.settings import Capacity, Settings
 from fleet.eventlog.events import Event
 from fleet.sim.cloud.behaviour import Behaviour, Boots, Events
 from fleet.sim.cloud.simulated_cloud import SimulatedCloud
-from fleet.sim.cloud.simulation import Fault
 from fleet.sim.markets.market import Market, Step
 from lambdas.watchdog.cloud import BusyError, DeniedError, GoneError, RefreshActiveError, ThrottledError
 from lambdas.watchdog.state import Mode, State
@@ -287,17 +286,6 @@ def test_a_day_of_failed_launches_suspends_the_group_if_aws_does_so(settings: Se
     cloud, _ = build(settings, market((0.5, 0), hours=30), exact(suspended_after_failing_seconds=86400))
     cloud.run()
     assert "Launch" in cloud.group().suspended
-
-
-@pytest.mark.parametrize("after", [False, True])
-def test_a_fault_fails_a_call_before_or_after_it_took_effect(after: bool, settings: Settings) -> None:
-    cloud, _ = build(settings, market(hours=1))
-    cloud.faults.append(Fault("put_lever", ThrottledError("PutParameter: slow down"), times=1, after=after))
-    with pytest.raises(ThrottledError):
-        cloud.put_lever(100)
-    assert cloud.parameters()[1] == ("100" if after else "0")
-    cloud.put_lever(100)
-    assert cloud.parameters()[1] == "100"
 
 
 def test_a_failed_invocation_is_tried_twice_more_and_then_given_up(settings: Settings) -> None:

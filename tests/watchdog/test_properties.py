@@ -5,7 +5,7 @@ Random are: markets, boots, faults, events lost, doubled, late and reordered, de
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fleet.config.settings import Policy
 from fleet.eventlog.events import Event
 from fleet.sim.cloud.behaviour import Behaviour, Boots, Events, Scores
-from fleet.sim.cloud.simulated_cloud import Fault, SimulatedCloud
+from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from fleet.sim.markets.market import PLENTY, Market, Step, pool
 from lambdas.watchdog.cloud import BusyError, CloudError, DeniedError, RefreshActiveError, ThrottledError
 from lambdas.watchdog.handler import run
@@ -43,17 +43,52 @@ TAKES_EFFECT = [
 ]  # fmt: skip
 
 
-class Watched(SimulatedCloud):
-    """The simulated cloud, telling a test what the watchdog does to it."""
+@dataclass
+class Fault:
+    """One API call that fails: `call` is the method's name. `after` it has taken effect, or instead."""
+
+    call: str
+    error: Exception
+    times: int
+    after: bool
+
+
+class Failing(SimulatedCloud):
+    """The simulated cloud, whose calls fail as planned."""
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        self.faults: list[Fault] = []
+        super().__init__(*args, **named)
+
+    def strike(self, call: str, *, after: bool) -> None:
+        for fault in self.faults:
+            if (fault.call, fault.after) == (call, after) and fault.times > 0:
+                fault.times -= 1
+                raise fault.error
+
+
+def _failing(call: str) -> Callable[..., Any]:
+    def made(cloud: Failing, *args: Any, **named: Any) -> Any:
+        cloud.strike(call, after=False)
+        answer = getattr(SimulatedCloud, call)(cloud, *args, **named)
+        cloud.strike(call, after=True)
+        return answer
+
+    return made
+
+
+for _call in (*READS, *TAKES_EFFECT):
+    setattr(Failing, _call, _failing(_call))
+
+
+class Watched(Failing):
+    """It tells a test what the watchdog does to it."""
 
     tell: Callable[[str, Any], None] = staticmethod(lambda call, what: None)
 
     def put_state(self, text: str) -> None:
         self.tell("put_state", text)
         super().put_state(text)
-
-    def mail(self, subject: str, body: str) -> None:
-        super().mail(subject, body)
 
     def end_box(self, box_id: str) -> None:
         self.tell("end_box", box_id)

@@ -20,7 +20,7 @@ from fleet.sim.cloud.bus import Bus, Handle
 from fleet.sim.cloud.ec2 import Ec2, boot_tag
 from fleet.sim.cloud.recording import Recording
 from fleet.sim.cloud.simulated_balancer import Balancer, NoHealthyTargetAlarm
-from fleet.sim.cloud.simulation import Emit, Fault, SimulatedBox, Simulation, draw
+from fleet.sim.cloud.simulation import Emit, SimulatedBox, Simulation, draw
 from fleet.sim.cloud.virtual_clock import utc
 from fleet.sim.markets.market import Market, Purchase, zone_id
 from lambdas.watchdog.cloud import Alarm, GoneError, Group, Instance, Refresh
@@ -59,7 +59,6 @@ class SimulatedCloud:
             start=market.start, behaviour=behaviour, seed=seed, emit=emit, recording=recording
         )
         self.clock = world.clock
-        self.faults: list[Fault] = []
         self.deploying_until = 0.0
         self.brisk = False  # True: no scan is made while nothing has happened since one that found nothing to do
         self.on_health: list[Callable[[], None]] = []  # a box begins or ceases to serve, or is gone
@@ -173,37 +172,28 @@ class SimulatedCloud:
     # --- the watchdog's interface ------------------------------------------------------------------------------
 
     def parameters(self) -> tuple[str | None, str | None]:
-        self._fault("parameters")
         return self._state, self._lever
 
     def put_state(self, text: str) -> None:
-        self._fault("put_state")
         self._state = text
         mode = _mode(text)
         if mode is not None and mode != self._mode:
             self._mode = mode
             self.world.log("mode", mode=mode)
-        self._fault("put_state", after=True)
 
     def put_lever(self, percentage: int) -> None:
-        self._fault("put_lever")
         self._lever = str(percentage)
-        self._fault("put_lever", after=True)
 
     def alarm(self) -> Alarm | None:
-        self._fault("alarm")
         return self._alarm.live
 
     def dark_minutes(self, start: datetime, end: datetime) -> int:
-        self._fault("dark_minutes")
         return self._alarm.dark_minutes(start.timestamp(), end.timestamp())
 
     def group(self) -> Group:
-        self._fault("group")
         return self.autoscaling.describe()
 
     def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
-        self._fault("instances")
         now = self.clock.now
         known = [(i, self.autoscaling.boxes.get(i) or self.ec2.known(i)) for i in ids]
         return {
@@ -213,7 +203,6 @@ class SimulatedCloud:
         }
 
     def target_health(self) -> dict[str, str]:
-        self._fault("target_health")
         now = self.clock.now
         state = self.balancer.state
         return {box.id: seen for box in self.ec2.running.values() if (seen := state(box, now)) is not None}
@@ -222,20 +211,16 @@ class SimulatedCloud:
         raise NotImplementedError(f"nothing here registers what is no box: {targets}")
 
     def stack_in_progress(self) -> bool:
-        self._fault("stack_in_progress")
         return self.clock.now < self.deploying_until
 
     def refreshes(self) -> tuple[Refresh, ...]:
-        self._fault("refreshes")
         return self.autoscaling.refreshes.seen()
 
     def zone_ids(self) -> dict[str, str]:
-        self._fault("zone_ids")
         scored = self.world.behaviour.scores.zones
         return {zone: zone_id(zone) for zone in self.market.zones} | {zone: zone for zone in scored}
 
     def scores(self) -> dict[str, int]:
-        self._fault("scores")
         model, now = self.world.behaviour.scores, self.clock.now
         zones = self.market.zones
         if near := [(abs(at - now), told) for at, told in model.recorded if abs(at - now) <= RECORDED_FOR_SECONDS]:
@@ -249,49 +234,33 @@ class SimulatedCloud:
         return answers
 
     def flip(self, group: Group, percentage: int, *, send_template: bool) -> None:
-        self._fault("flip")
         distribution = {**group.policy["InstancesDistribution"], "OnDemandPercentageAboveBaseCapacity": percentage}
         template = group.policy if send_template else self.autoscaling.policy
         self.autoscaling.flip({**template, "InstancesDistribution": distribution})
-        self._fault("flip", after=True)
 
     def suspend(self, process: str) -> None:
-        self._fault("suspend")
         self.autoscaling.suspend(process)
-        self._fault("suspend", after=True)
 
     def resume(self, process: str) -> None:
-        self._fault("resume")
         self.autoscaling.resume(process)
-        self._fault("resume", after=True)
 
     def start_refresh(self) -> str:
-        self._fault("start_refresh")
-        refresh = self.autoscaling.start_refresh()
-        self._fault("start_refresh", after=True)
-        return refresh
+        return self.autoscaling.start_refresh()
 
     def cancel_refresh(self) -> None:
-        self._fault("cancel_refresh")
         self.autoscaling.refreshes.cancel()
-        self._fault("cancel_refresh", after=True)
 
     def abandon(self, box_id: str) -> None:
-        self._fault("abandon")
         self.autoscaling.abandon(box_id)
-        self._fault("abandon", after=True)
 
     def end_box(self, box_id: str) -> None:
-        self._fault("end_box")
         box = self.autoscaling.boxes.get(box_id)
         if box is None:
             raise GoneError(f"TerminateInstanceInAutoScalingGroup: {box_id} is not a member")
         self.autoscaling.end_member(box)
-        self._fault("end_box", after=True)
 
     def wake(self, at: datetime) -> None:
         """A workflow's wait, named by its time; the event that starts the function is not lost, but may be late."""
-        self._fault("wake")
         when = at.timestamp()
         if when not in self._clocks:
             self._clocks.add(when)
@@ -299,20 +268,9 @@ class SimulatedCloud:
             late = draw(self._clock_lags, self.world.behaviour.events.delay)
             heard = self.world.recording.patience_over(due) if self.world.recording else None
             self.clock.at(heard or due + late, self._bus.invoke, {"command": names.COMMAND_PATIENCE}, when)
-        self._fault("wake", after=True)
 
     def mail(self, subject: str, body: str) -> None:
-        self._fault("mail")
         self.world.log("mail", subject=subject, body=body)
-        self._fault("mail", after=True)
-
-    def _fault(self, call: str, *, after: bool = False) -> None:
-        if not self.faults:
-            return
-        for fault in self.faults:
-            if fault.call == call and fault.after == after and fault.times > 0 and fault.not_before <= self.clock.now:
-                fault.times -= 1
-                raise fault.error
 
 
 @functools.lru_cache(maxsize=64)  # a look finds most boxes as the last one left them

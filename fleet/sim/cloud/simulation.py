@@ -43,17 +43,6 @@ class SimulatedBox:
         return self.lifecycle in ("Pending", "Pending:Wait", "InService")
 
 
-@dataclass
-class Fault:
-    """One API call that fails: `call` is the method's name. `after` it has taken effect, or instead."""
-
-    call: str
-    error: Exception
-    times: int = 1
-    after: bool = False
-    not_before: float = 0.0  # epoch seconds
-
-
 class Simulation:
     """Clock, streams, log. One per drill."""
 

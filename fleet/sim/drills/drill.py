@@ -42,7 +42,7 @@ class Drill:
     behaviour: Behaviour | None = None  # None: the history's, or the measured one
     seed: int = 0
     emit: Emit = lambda event: None
-    prepare: Callable[[SimulatedCloud], None] = lambda cloud: None  # faults, commands, before the clock starts
+    prepare: Callable[[SimulatedCloud], None] = lambda cloud: None  # commands, before the clock starts
 
     @property
     def market(self) -> Market:
