@@ -18,7 +18,7 @@ from fleet.core.errors import EXIT_ATTENTION, UserError
 from fleet.core.terminal import Terminal, say
 from fleet.core.untrusted import one_line
 from fleet.ops import ask as asking
-from fleet.ops import commands, fleet_view, pin_ami, preflight, status
+from fleet.ops import commands, deployed_stacks, fleet_view, pin_ami, preflight, review, status
 from fleet.ops.checks import Ground
 
 
@@ -186,11 +186,6 @@ def review_command(operator: Operator, assembly: Path, out: Path | None, as_json
     """
     if out is not None:
         folder("review", out.parent)
-    from fleet.ops import (  # loads CloudFormation's schemas: seconds that no other command should pay
-        deployed_stacks,
-        review,
-    )
-
     result = review.review(
         deployed_stacks.observed(operator.aws, operator.settings.fleet_name, deployed_stacks.synthesized(assembly))
     )

@@ -10,67 +10,11 @@ from typing import Any
 
 from moto.cloudformation import models, parsing
 
+from fleet.core.replacements import create_only
 from fleet.localaws import ACCOUNT, control
 from fleet.localaws.cloudformation import KEPT, REWRITTEN_BY_TAGS, in_order
 from fleet.localaws.in_place import UPDATES
 from fleet.localaws.patching import extend
-
-# Properties whose change makes a new resource, from CloudFormation's schemas; names that AWS generates left out.
-CREATE_ONLY = {
-    "AWS::AutoScaling::AutoScalingGroup": {"AutoScalingGroupName"},
-    "AWS::AutoScaling::ScalingPolicy": {"AutoScalingGroupName"},
-    "AWS::CloudWatch::Alarm": {"AlarmName"},
-    "AWS::CloudWatch::Dashboard": {"DashboardName"},
-    "AWS::EC2::Route": {"RouteTableId", "DestinationCidrBlock"},
-    "AWS::EC2::RouteTable": {"VpcId"},
-    "AWS::EC2::SecurityGroup": {"GroupDescription", "GroupName", "VpcId"},
-    "AWS::EC2::SecurityGroupEgress": {
-        "IpProtocol",
-        "DestinationSecurityGroupId",
-        "ToPort",
-        "CidrIp",
-        "FromPort",
-        "GroupId",
-    },
-    "AWS::EC2::SecurityGroupIngress": {
-        "IpProtocol",
-        "SourceSecurityGroupId",
-        "ToPort",
-        "CidrIp",
-        "FromPort",
-        "GroupId",
-    },
-    "AWS::EC2::Subnet": {"VpcId", "AvailabilityZone", "CidrBlock"},
-    "AWS::EC2::SubnetRouteTableAssociation": {"SubnetId", "RouteTableId"},
-    "AWS::EC2::VPC": {"CidrBlock"},
-    "AWS::EC2::VPCEndpoint": {"ServiceName", "VpcEndpointType", "VpcId"},
-    "AWS::EC2::VPCGatewayAttachment": {"VpcId"},
-    "AWS::ECS::Cluster": {"ClusterName"},
-    "AWS::ECS::Service": {"Cluster", "ServiceName"},
-    "AWS::ECS::TaskDefinition": {
-        "ContainerDefinitions",
-        "Cpu",
-        "ExecutionRoleArn",
-        "Family",
-        "Memory",
-        "NetworkMode",
-        "RequiresCompatibilities",
-        "RuntimePlatform",
-        "TaskRoleArn",
-    },
-    "AWS::ElasticLoadBalancingV2::Listener": {"LoadBalancerArn"},
-    "AWS::ElasticLoadBalancingV2::LoadBalancer": {"Type", "Scheme"},
-    "AWS::ElasticLoadBalancingV2::TargetGroup": {"TargetType", "Port", "VpcId", "Protocol"},
-    "AWS::IAM::ManagedPolicy": {"Description", "Path"},
-    "AWS::Lambda::EventInvokeConfig": {"FunctionName", "Qualifier"},
-    "AWS::Lambda::Function": {"FunctionName"},
-    "AWS::Lambda::Permission": {"FunctionName", "SourceArn", "Principal", "Action"},
-    "AWS::Logs::LogGroup": {"LogGroupName"},
-    "AWS::S3::BucketPolicy": {"Bucket"},
-    "AWS::SNS::Subscription": {"TopicArn", "Protocol", "Endpoint"},
-    "AWS::SSM::Document": {"Name", "DocumentType"},
-    "AWS::StepFunctions::StateMachine": {"StateMachineName"},
-}
 
 
 def _resolved(resources: parsing.ResourceMap, name: str) -> dict[str, Any]:
@@ -143,7 +87,7 @@ def _update(resources: parsing.ResourceMap, template: dict[str, Any], parameters
 
 def _must_be_replaced(kind: str, resource: Any, properties: dict[str, Any]) -> bool:
     before = resource.resolved_properties
-    return any(before.get(key) != properties.get(key) for key in CREATE_ONLY.get(kind, ()))
+    return any(before.get(key) != properties.get(key) for key in create_only(kind)[0])
 
 
 def _update_in_place(resources: parsing.ResourceMap, name: str, resource: Any, properties: dict[str, Any]) -> Any:

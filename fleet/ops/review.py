@@ -1,11 +1,11 @@
 """Says what a deploy of this checkout would do to the stacks that stand: the comment on a pull request.
 
 Reads only (GetTemplate, DescribeStacks, GetParameters): without a change set, the reviewing role can change nothing.
-Whether a changed property replaces its resource is read from CloudFormation's own schemas, as cfn-lint ships them.
+Whether a changed property replaces its resource is as CloudFormation's own schemas say (`replacements`).
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
@@ -16,6 +16,7 @@ from fleet.config.settings import Settings
 from fleet.config.validation import check
 from fleet.core import names
 from fleet.core.errors import UserError
+from fleet.core.replacements import create_only
 from fleet.core.untrusted import code
 
 Template = Mapping[str, Any]
@@ -105,32 +106,9 @@ class Review:
     refused: tuple[str, ...] = ()  # settings that the standing fleet cannot take
 
 
-CreateOnly = Callable[[str], tuple[tuple[str, ...], tuple[str, ...]]]
-
-
-def create_only(resource_type: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Property paths whose change replaces a resource, and those whose change may; from CloudFormation's schemas."""
-    from cfnlint.schema import (  # takes seconds to import: only a review needs it
-        PROVIDER_SCHEMA_MANAGER,
-        ResourceNotFoundError,
-    )
-
-    try:
-        schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", resource_type).schema
-    except ResourceNotFoundError:
-        return (), ()
-    certain = schema.get("createOnlyProperties") or []
-    perhaps = schema.get("conditionalCreateOnlyProperties") or []
-    return _paths(certain), _paths(perhaps)
-
-
-def _paths(pointers: list[str]) -> tuple[str, ...]:
-    return tuple(pointer.removeprefix("/properties/") for pointer in pointers)
-
-
-def review(stacks: tuple[Stack, ...], *, create_only: CreateOnly = create_only) -> Review:
+def review(stacks: tuple[Stack, ...]) -> Review:
     """Compare every stack. Pure: the templates travel in."""
-    changes = tuple(change for stack in stacks for change in _stack_changes(stack, create_only))
+    changes = tuple(change for stack in stacks for change in _stack_changes(stack))
     return Review(
         changes=changes,
         rolls=tuple(_rolls(stacks, changes)),
@@ -167,7 +145,7 @@ def _settings(template: Template) -> Settings | None:
     return None
 
 
-def _stack_changes(stack: Stack, create_only: CreateOnly) -> Iterator[Change]:
+def _stack_changes(stack: Stack) -> Iterator[Change]:
     before, after = _resources(stack.deployed or {}), _resources(stack.proposed)
     for logical_id in sorted(before.keys() | after.keys()):
         old, new = before.get(logical_id), after.get(logical_id)
@@ -182,7 +160,7 @@ def _stack_changes(stack: Stack, create_only: CreateOnly) -> Iterator[Change]:
             if old["Type"] != new["Type"]:
                 yield Change(stack.name, logical_id, new["Type"], ResourceAction.REPLACE, ("Type",))
             elif paths or policies:
-                action = _update_action(new["Type"], paths, old, new, create_only)
+                action = _update_action(new["Type"], paths, old, new)
                 yield Change(stack.name, logical_id, new["Type"], action, paths + policies)
 
 
@@ -207,9 +185,7 @@ def _is_function(value: Mapping[str, Any]) -> bool:
     return len(value) == 1 and (next(iter(value)) == "Ref" or next(iter(value)).startswith("Fn::"))
 
 
-def _update_action(
-    resource_type: str, paths: tuple[str, ...], old: Any, new: Any, create_only: CreateOnly
-) -> ResourceAction:
+def _update_action(resource_type: str, paths: tuple[str, ...], old: Any, new: Any) -> ResourceAction:
     certain, perhaps = create_only(resource_type)
     if any(_touches(path, certain) for path in paths):
         return ResourceAction.REPLACE

@@ -243,7 +243,7 @@ def template(raw: Any) -> Shown:
         (assembly / "t.json").write_bytes(as_json(raw).encode(errors="surrogatepass"))
         proposed = deployed_stacks.synthesized(assembly)["llm-group"]
     stack = review.Stack("llm-group", proposed, TEMPLATE)
-    yield review.markdown(review.review((stack,), create_only=lambda _: ((), ())))
+    yield review.markdown(review.review((stack,)))
 
 
 def request(environ: dict[str, str]) -> Shown:

@@ -19,11 +19,9 @@ from fleet.config.settings import Settings
 from fleet.core import names
 from fleet.localaws import assembly as cloud_assembly
 from fleet.localaws.deployed import Deployed, fill_store
-from fleet.localaws.updates import CREATE_ONLY
 from fleet.ops import checks_deploy
 from fleet.ops import review as comparison
 from fleet.ops.checks import Ground, Level
-from fleet.ops.review import create_only
 from tests.synth import CDK_JSON, in_process
 
 pytestmark = pytest.mark.slow
@@ -164,25 +162,6 @@ def same(raw: Raw, base: Raw, name: str) -> bool:
             return False
         raw, base = raw[part], base[part]
     return raw == base
-
-
-def test_what_replaces_a_resource_is_as_cloudformations_schemas_say(
-    assembly: Path, other_assembly: Path, gateway_assembly: Path
-) -> None:
-    assemblies = (assembly, other_assembly, gateway_assembly)
-    templates = [json.loads(path.read_text()) for out in assemblies for path in out.glob("*.template.json")]
-    used: dict[str, set[str]] = {}
-    for template in templates:
-        for resource in template["Resources"].values():
-            used.setdefault(resource["Type"], set()).update(resource.get("Properties", {}))
-    wrong = {
-        kind: (sorted(CREATE_ONLY.get(kind, set()) & properties), sorted(expected & properties))
-        for kind, properties in used.items()
-        if not kind.startswith("Custom::")
-        for expected in [set(create_only(kind)[0])]
-        if CREATE_ONLY.get(kind, set()) & properties != expected & properties
-    }
-    assert wrong == {}
 
 
 @pytest.mark.parametrize("name", TAKEN)
