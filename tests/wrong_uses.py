@@ -473,6 +473,22 @@ SETTINGS = (
         ),
     ),
     WrongSettings(
+        "a gateway whose wall stands before every budget",
+        {"gateway": {"budgets": {"wall_seconds": 1}}},
+        tuple(
+            f"gateway.budgets.{name}_seconds = {value}: below gateway.budgets.wall_seconds (1), where proxies cut a silent "
+            "connection"
+            for name, value in (
+                ("first_token", 30),
+                ("whole", 90),
+                ("comment", 20),
+                ("connected", 1),
+                ("fallback_first_token", 15),
+                ("fallback_p95", 6),
+            )
+        ),
+    ),
+    WrongSettings(
         "a gateway that comments too late and keeps connections for less than its balancer",
         {
             "gateway": {

@@ -6,8 +6,10 @@ beside the others. A value that the schema has refused is absent, and a rule tha
 
 import ipaddress
 import json
+import operator
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 
 from fleet.config.gateway_cross_field_rules import GATEWAY_RULES
 from fleet.config.pools import POOLS
@@ -31,29 +33,51 @@ OLDEST_ENGINE = (0, 10, 0)  # `/api/ps` tells the loaded context since then (oll
 SETTINGS_BYTES = 3700
 
 
+# One setting beside another: the one to change, how it must stand to the other, and what is wrong where it does not.
+ORDER = (
+    ("capacity.max", "above", "capacity.min", "or no successor can launch before its predecessor ends"),
+    ("capacity.on_demand_base", "at most", "capacity.min", ""),
+    ("watchdog.grace_seconds", "at least", "boot.warm_budget_seconds", "or a healthy boot is called stuck"),
+    ("watchdog.skip_cap_seconds", "above", "watchdog.grace_seconds", ""),
+    ("watchdog.trial_return_seconds", "at least", "watchdog.cooldown_seconds", ""),
+    ("watchdog.rearm_timeout_seconds", "at least", "boot.cold_budget_seconds", "or no cold successor can finish"),
+    ("boot.cold_budget_seconds", "at least", "boot.warm_budget_seconds", ""),
+    ("boot.hook_heartbeat_seconds", "at least", "boot.cold_budget_seconds", ""),
+    ("drain.deregistration_delay_seconds", "at least", "drain.budget_seconds", "or streams are cut"),
+    # aws-behaviours: delay-beside-hook
+    ("drain.termination_hook_seconds", "at least", "drain.deregistration_delay_seconds", ""),
+    *(
+        (f"gateway.budgets.{name}", "below", "gateway.budgets.wall_seconds", "where proxies cut a silent connection")
+        for name in (
+            *("first_token_seconds", "whole_seconds", "comment_seconds", "connected_seconds"),
+            *("fallback_first_token_seconds", "fallback_p95_seconds"),
+        )
+    ),
+    *(
+        (f"gateway.retries.{name}", "below", "gateway.budgets.first_token_seconds", "by when the GPU must have begun")
+        for name in ("fresh_seconds", "retry_after_seconds")
+    ),
+    ("gateway.limits.default_max_tokens", "at most", "gateway.limits.max_tokens", ""),
+)
+HOLDS = {"above": operator.gt, "at least": operator.ge, "at most": operator.le, "below": operator.lt}
+
+
+def _ordered(key: str, how: str, other: str, why: str, s: Settings) -> Iterator[Problem]:
+    value, bound = (operator.attrgetter(name)(s) for name in (key, other))
+    if not HOLDS[how](value, bound):
+        yield Problem(key, value, f"{how} {other} ({bound:.10g}){', ' * bool(why)}{why}")
+
+
 def _fleet_name(s: Settings) -> Iterator[Problem]:
     if s.fleet_name.startswith(RESERVED_NAMES):
         allowed = f"a name that does not begin with {', '.join(RESERVED_NAMES)}: AWS keeps those to itself"
         yield Problem("fleet_name", s.fleet_name, allowed)
 
 
-def _order_of_thresholds(s: Settings) -> Iterator[Problem]:
-    grace = s.watchdog.grace_seconds
-    if grace < s.boot.warm_budget_seconds:
-        allowed = f"at least boot.warm_budget_seconds ({s.boot.warm_budget_seconds}), or a healthy boot is called stuck"
-        yield Problem("watchdog.grace_seconds", grace, allowed)
-
-
 def _port(s: Settings) -> Iterator[Problem]:
     taken = (names.ENGINE_PORT, names.LANE_ADMIN_PORT)
     if s.port in taken:
         yield Problem("port", s.port, f"none of {', '.join(map(str, taken))}: engine and lane have them on loopback")
-
-
-def _skip_cap(s: Settings) -> Iterator[Problem]:
-    cap, grace = s.watchdog.skip_cap_seconds, s.watchdog.grace_seconds
-    if cap <= grace:
-        yield Problem("watchdog.skip_cap_seconds", cap, f"above watchdog.grace_seconds ({grace})")
 
 
 def _scan(s: Settings) -> Iterator[Problem]:
@@ -85,42 +109,8 @@ def _served_share(s: Settings) -> Iterator[Problem]:
         yield Problem("watchdog.served_percent", w.served_percent, allowed)
 
 
-def _trial_return(s: Settings) -> Iterator[Problem]:
-    trial, cooldown = s.watchdog.trial_return_seconds, s.watchdog.cooldown_seconds
-    if trial < cooldown:
-        yield Problem("watchdog.trial_return_seconds", trial, f"at least watchdog.cooldown_seconds ({cooldown})")
-
-
-def _rearm_timeout(s: Settings) -> Iterator[Problem]:
-    if s.watchdog.rearm_timeout_seconds < s.boot.cold_budget_seconds:
-        allowed = f"at least boot.cold_budget_seconds ({s.boot.cold_budget_seconds}), or no cold successor can finish"
-        yield Problem("watchdog.rearm_timeout_seconds", s.watchdog.rearm_timeout_seconds, allowed)
-
-
-def _boot_budgets(s: Settings) -> Iterator[Problem]:
-    if s.boot.cold_budget_seconds < s.boot.warm_budget_seconds:
-        allowed = f"at least boot.warm_budget_seconds ({s.boot.warm_budget_seconds})"
-        yield Problem("boot.cold_budget_seconds", s.boot.cold_budget_seconds, allowed)
-
-
-def _launch_hook(s: Settings) -> Iterator[Problem]:
-    heartbeat, cold = s.boot.hook_heartbeat_seconds, s.boot.cold_budget_seconds
-    if heartbeat < cold:
-        yield Problem("boot.hook_heartbeat_seconds", heartbeat, f"at least boot.cold_budget_seconds ({cold})")
-
-
-def _drain(s: Settings) -> Iterator[Problem]:
-    delay, budget = s.drain.deregistration_delay_seconds, s.drain.budget_seconds
-    if delay < budget:
-        allowed = f"at least drain.budget_seconds ({budget}), or streams are cut"
-        yield Problem("drain.deregistration_delay_seconds", delay, allowed)
-
-
 def _termination_hook(s: Settings) -> Iterator[Problem]:
-    # aws-behaviours: delay-beside-hook
-    hook, delay = s.drain.termination_hook_seconds, s.drain.deregistration_delay_seconds
-    if hook < delay:
-        yield Problem("drain.termination_hook_seconds", hook, f"at least drain.deregistration_delay_seconds ({delay})")
+    hook = s.drain.termination_hook_seconds
     least = names.LET_GO_SECONDS + s.drain.planned_seconds + s.drain.safety_margin_seconds
     if hook < least:
         allowed = (
@@ -129,12 +119,6 @@ def _termination_hook(s: Settings) -> Iterator[Problem]:
             "or streams are cut"
         )
         yield Problem("drain.termination_hook_seconds", hook, allowed)
-
-
-def _launch_first_fits(s: Settings) -> Iterator[Problem]:
-    if s.capacity.max <= s.capacity.min:
-        allowed = f"above capacity.min ({s.capacity.min}), or no successor can launch before its predecessor ends"
-        yield Problem("capacity.max", s.capacity.max, allowed)
 
 
 def _growth(s: Settings) -> Iterator[Problem]:
@@ -146,11 +130,6 @@ def _growth(s: Settings) -> Iterator[Problem]:
     if capacity.max <= capacity.grow_to:
         allowed = f"below capacity.max ({capacity.max}), or no successor of a grown group can launch first"
         yield Problem("capacity.grow_to", capacity.grow_to, allowed)
-
-
-def _on_demand_base(s: Settings) -> Iterator[Problem]:
-    if s.capacity.on_demand_base > s.capacity.min:
-        yield Problem("capacity.on_demand_base", s.capacity.on_demand_base, f"at most capacity.min ({s.capacity.min})")
 
 
 def _pools_known(s: Settings) -> Iterator[Problem]:
@@ -327,19 +306,11 @@ RULES: tuple[Callable[[Settings], Iterator[Problem]], ...] = (
     _score_types,
     _score_types_cover_pools,
     _own_pools,
-    _launch_first_fits,
+    *(partial(_ordered, *row) for row in ORDER),
     _growth,
-    _on_demand_base,
-    _order_of_thresholds,
-    _skip_cap,
     _scan,
     _valve,
     _served_share,
-    _trial_return,
-    _rearm_timeout,
-    _boot_budgets,
-    _launch_hook,
-    _drain,
     _termination_hook,
     _existing_vpc,
     _ids,

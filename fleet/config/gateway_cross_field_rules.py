@@ -9,33 +9,7 @@ from typing import Any
 from fleet.config.gateway_settings import BALANCER_IDLE_SECONDS, Gateway
 from fleet.config.problem import Problem, distinct
 
-BELOW_THE_WALL = (
-    "first_token_seconds",
-    "whole_seconds",
-    "comment_seconds",
-    "connected_seconds",
-    "fallback_first_token_seconds",
-    "fallback_p95_seconds",
-)
 SIGNED_AT = {"bedrock": "bedrock-runtime.{}.amazonaws.com", "bedrock-mantle": "bedrock-mantle.{}.api.aws"}
-
-
-def _wall(g: Gateway, s: Any) -> Iterator[Problem]:
-    wall = g.budgets.wall_seconds
-    for name in BELOW_THE_WALL:
-        value = getattr(g.budgets, name)
-        if value >= wall:
-            allowed = f"below gateway.budgets.wall_seconds ({wall:g}), where proxies cut a silent connection"
-            yield Problem(f"gateway.budgets.{name}", value, allowed)
-
-
-def _retries(g: Gateway, s: Any) -> Iterator[Problem]:
-    first = g.budgets.first_token_seconds
-    for name in ("fresh_seconds", "retry_after_seconds"):
-        value = getattr(g.retries, name)
-        if value >= first:
-            allowed = f"below gateway.budgets.first_token_seconds ({first:g}), by when the GPU must have begun"
-            yield Problem(f"gateway.retries.{name}", value, allowed)
 
 
 def _balancer(g: Gateway, s: Any) -> Iterator[Problem]:
@@ -48,12 +22,6 @@ def _keepalive(g: Gateway, s: Any) -> Iterator[Problem]:
     if g.keepalive_seconds <= BALANCER_IDLE_SECONDS:
         allowed = f"above the balancer's idle time-out ({BALANCER_IDLE_SECONDS} s), or it sends into closed connections"
         yield Problem("gateway.keepalive_seconds", g.keepalive_seconds, allowed)
-
-
-def _tokens(g: Gateway, s: Any) -> Iterator[Problem]:
-    default, most = g.limits.default_max_tokens, g.limits.max_tokens
-    if default > most:
-        yield Problem("gateway.limits.default_max_tokens", default, f"at most gateway.limits.max_tokens ({most})")
 
 
 def _fallback(g: Gateway, s: Any) -> Iterator[Problem]:
@@ -114,25 +82,9 @@ def _of(rule: Callable[[Gateway, Any], Iterator[Problem]]) -> Callable[[Any], It
         if s.gateway is not None:
             yield from rule(s.gateway, s)
 
-    judged.__name__ = f"gateway{rule.__name__}"
     return judged
 
 
 GATEWAY_RULES = tuple(
-    map(
-        _of,
-        (
-            _wall,
-            _retries,
-            _balancer,
-            _keepalive,
-            _tokens,
-            _fallback,
-            _tiers,
-            _aliases,
-            _one_public_endpoint,
-            _public,
-            _certificate,
-        ),
-    )
+    map(_of, (_balancer, _keepalive, _fallback, _tiers, _aliases, _one_public_endpoint, _public, _certificate))
 )

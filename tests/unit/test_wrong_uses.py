@@ -81,8 +81,10 @@ def test_every_cross_field_rule_stands_in_the_table() -> None:
         fleet = json.loads(edited(wrong.edits))["context"]["fleet"]
         with contextlib.suppress(TypeError, AttributeError):  # values that the schema refuses first
             settings = Settings.from_json(json.dumps(fleet))
-            unseen -= {rule for rule in unseen if any(rule(settings))}
-    assert not {rule.__name__ for rule in unseen}
+            for rule in list(unseen):
+                with contextlib.suppress(AttributeError):  # of a gateway where there is none
+                    unseen -= {rule} if any(rule(settings)) else set()
+    assert not unseen
 
 
 @pytest.mark.parametrize(
