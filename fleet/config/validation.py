@@ -148,7 +148,8 @@ def allowed(field: "dataclasses.Field[Any]", *, item: bool = False) -> str:
     if kind is int:
         return f"a whole number from {limits['ge']} to {limits['le']}"
     if kind is float:
-        return f"a number above {limits['gt']}, at most {limits['le']}"
+        least = f"above {limits['gt']}, at most" if "gt" in limits else f"from {limits['ge']} to"
+        return f"a number {least} {limits['le']}"
     return "a string"
 
 

@@ -122,12 +122,12 @@ def test_drawn_callers_are_described_and_without_a_cloud_model_a_drought_leaves_
 WRONG = [
     (("drill", "--traffic", "streams=0.5"), "--traffic, --no-lane and --no-cloud: of callers; allowed: with --callers"),
     (("drill", "--callers", "nobody.csv"), "--callers nobody.csv: expected requests a day, or a file that exists"),
-    (("drill", "--callers", "0"), "--callers = 0.0: a number above 0 to 1000000"),
+    (("drill", "--callers", "0"), "--callers = 0.0: a number above 0, at most 1000000"),
     (
         ("drill", "--callers", "9", "--traffic", "streams=2", "--traffic", "tier=gold", "--traffic", "x=1"),
         "--traffic x=1: expected KEY=VALUE with one of a_day, at_once, keys, tier, streams, background, shape, "
-        "prompt_tokens, tokens, spread\n--traffic tier = gold: one of anonymous, free, pro\n"
-        "--traffic streams = 2.0: a number from 0 to 1",
+        "prompt_tokens, tokens, spread\n--traffic tier = gold: anonymous, free or pro\n"
+        "--traffic streams = 2: a number from 0 to 1",
     ),
 ]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import count
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from fleet.config.cards import Card
 from fleet.sim.callers.request import Request
@@ -13,19 +13,10 @@ from lane.estimates import Estimates
 from lane.line import LOOK_SECONDS, Busy, Line
 from lane.order import Entry
 
+if TYPE_CHECKING:
+    from fleet.sim.callers.front import Front
+
 CONFIG = Config(engine_url="", engine=LLAMA_CPP, model="", context_length=1 << 20, port=0, admin_port=0, gateway=True)
-
-
-class Queue(Protocol):
-    """What a box needs of its line."""
-
-    running: Entry | None
-    waiting: list[Entry]
-
-    def arrive(self, entry: Entry, now: float) -> Busy | None: ...
-    def take(self, now: float) -> Entry | None: ...
-    def leave(self, entry: Entry, now: float, how: str) -> None: ...
-    def handed_back(self, now: float) -> list[Entry]: ...
 
 
 class StrictLine:
@@ -59,32 +50,13 @@ class StrictLine:
         return []
 
 
-class Listener(Protocol):
-    """Who hears of what becomes of a request: the gateway."""
-
-    def answered(self, request: Request, first_token_at: float) -> None:
-        """Whole."""
-
-    def failed(self, request: Request, failure: Failure) -> None:
-        """Nothing of it has reached its caller."""
-
-    def broken(self, request: Request, delivered: int) -> None:
-        """A stream, in the middle."""
-
-    def wasted(self, tokens: int) -> None:
-        """Decoded, never delivered."""
-
-    def freed(self) -> None:
-        """A turn has ended: the line is shorter."""
-
-
 class QueueingBox:
     """From the first probe that passes to its end. `shut`: its gate takes no connection."""
 
-    def __init__(self, id: str, card: Card, clock: Clock, listener: Listener, *, lane: bool) -> None:
-        self.id, self._card, self._clock, self._listener = id, card, clock, listener
+    def __init__(self, id: str, card: Card, clock: Clock, front: "Front", *, lane: bool) -> None:
+        self.id, self._card, self._clock, self._front = id, card, clock, front
         self._lane = Line(CONFIG, Estimates(CONFIG)) if lane else None
-        self.line: Queue = self._lane or StrictLine()
+        self.line = self._lane or StrictLine()
         self._requests: dict[str, Request] = {}
         self._numbers = count()
         self._turn = 0  # of the engine: what was scheduled for an earlier one is stale
@@ -155,9 +127,9 @@ class QueueingBox:
             if request.tokens < entry.limit:
                 estimates.length(request.tokens)
         self._drop(request, "answered", whole=True)
-        self._listener.answered(request, self._first_token_at if entry.stream else now)
+        self._front.answered(request, self._first_token_at if entry.stream else now)
         self._advance()
-        self._listener.freed()
+        self._front.freed()
 
     def _drop(self, request: Request, how: str, *, whole: bool = False) -> None:
         """Out of the line; what was decoded for nobody is counted."""
@@ -167,7 +139,7 @@ class QueueingBox:
         if entry is self.line.running:
             self._turn += 1
             if not (whole or entry.stream):
-                self._listener.wasted(self._decoded())
+                self._front.wasted(self._decoded())
         self.line.leave(entry, self._clock.now, how)
         del self._requests[entry.id]
         request.box = request.entry = None
@@ -212,11 +184,11 @@ class QueueingBox:
         entry, elapsed = request.entry, self._clock.now - request.arrived
         assert entry is not None  # noqa: S101  it is here
         if entry.keeps_its_place:
-            tell: Callable[[], None] = lambda: self._listener.broken(request, entry.delivered)  # noqa: E731
+            tell: Callable[[], None] = lambda: self._front.broken(request, entry.delivered)  # noqa: E731
         elif code:
             failure = Failure(Tier.GPU, Kind.BUSY, elapsed, status=UNAVAILABLE, box=self.id, code=code)
-            tell = lambda: self._listener.failed(request, failure)  # noqa: E731
+            tell = lambda: self._front.failed(request, failure)  # noqa: E731
         else:
-            tell = lambda: self._listener.failed(request, Failure(Tier.GPU, Kind.RESET, elapsed))  # noqa: E731
+            tell = lambda: self._front.failed(request, Failure(Tier.GPU, Kind.RESET, elapsed))  # noqa: E731
         self._drop(request, code or "engine")
         tell()

@@ -2,7 +2,7 @@
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 GPU, CLOUD, CUT, NOBODY, REFUSED = "gpu", "fallback", "cut", "nobody", "refused"
@@ -57,12 +57,6 @@ class Tally:
         """What the cloud model was paid."""
         return self.micro_dollars / MICRO
 
-    def whole_by(self, outcome: str) -> list[float]:
-        """Seconds of the whole answers that the GPU, or the cloud, gave."""
-        return [
-            seconds for seconds, cloud in zip(self.whole, self.by_cloud, strict=True) if cloud == (outcome == CLOUD)
-        ]
-
 
 def merged(tallies: Iterable[Tally]) -> Tally:
     """Those of several seeds as one."""
@@ -76,14 +70,3 @@ def merged(tallies: Iterable[Tally]) -> Tally:
         for name in ("first", "whole", "by_cloud"):
             getattr(whole, name).extend(getattr(tally, name))
     return whole
-
-
-def percentile(values: Sequence[float], share: float) -> float:
-    """Linear between the two nearest, as statistics.quantiles has it; 0 of nothing."""
-    ordered = sorted(values)
-    if not ordered:
-        return 0.0
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import quantiles
 
 from matplotlib.patches import Patch
 
@@ -25,7 +26,6 @@ from fleet.sim.callers.tally import (
     REFUSED,
     Tally,
     merged,
-    percentile,
 )
 from fleet.sim.experiments.experiment import Row
 from fleet.sim.policies import catalogue
@@ -141,7 +141,8 @@ def _cells(row: Row, tally: Tally, met: Sequence[str]) -> dict[str, str]:
 
 
 def _latencies(seconds: Sequence[float]) -> str:
-    return " / ".join(f"{percentile(seconds, share):.0f}" for share in (0.5, 0.95, 0.99))
+    cuts = quantiles(seconds, n=100, method="inclusive") if len(seconds) > 1 else [*(seconds or [0.0])] * 99
+    return " / ".join(f"{cuts[percent - 1]:.0f}" for percent in (50, 95, 99))
 
 
 def draw(tallies: dict[str, Tally], end: float, path: Path, *, title: str) -> Path:
