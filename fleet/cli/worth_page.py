@@ -115,10 +115,6 @@ class Worth:
         }
 
 
-def _times(times: float) -> str:
-    return f"{times:,.0f} times" if times >= 10 else f"{times:.2g} times"
-
-
 def _rate(rate: float | None) -> str:
     return "never" if rate is None else f"{rate:,.0f}"
 

@@ -8,11 +8,10 @@ from fleet.eventlog.events import Event
 
 @dataclass(frozen=True)
 class Window:
-    """One degraded window. `missing_seconds` weighs it by the share of desired that was missing."""
+    """One degraded window."""
 
     start: float
     seconds: float
-    missing_seconds: float
 
 
 @dataclass
@@ -24,7 +23,6 @@ class Measure:
     end: float = 0.0
     degraded_seconds: float = 0.0
     dark_seconds: float = 0.0  # without any box
-    after_first_boot_seconds: float = 0.0  # of the degraded ones, since a box first served
     serving_seconds: Counter[int] = field(default_factory=Counter)  # by how many of desired served
     pinned_seconds: float = 0.0
     usd: dict[str, float] = field(default_factory=lambda: {"spot": 0.0, "on-demand": 0.0})
@@ -34,8 +32,7 @@ class Measure:
     _serving: set[str] = field(default_factory=set)
     _living: dict[str, tuple[float, str, float]] = field(default_factory=dict)
     _at: float = 0.0
-    _window: tuple[float, float] | None = None
-    _served: bool = False
+    _window: float | None = None  # since when fewer serve than desired
     _pinned_since: float | None = None
 
     def add(self, event: Event) -> None:
@@ -45,7 +42,7 @@ class Measure:
             case "start":
                 self.start = self._at = event.at.timestamp()
                 self.desired = fields["desired"]
-                self._window = (self._at, 0.0)
+                self._window = self._at
             case "end":
                 self.end = event.at.timestamp()
                 self._pass(self.end)
@@ -61,14 +58,13 @@ class Measure:
             case "box.serving":
                 self._pass(event.at.timestamp())
                 self._serving.add(fields["box"])
-                self._served = True
                 if len(self._serving) >= self.desired:
                     self._close()
             case "box.unserving":
                 self._pass(event.at.timestamp())
                 self._serving.discard(fields["box"])
                 if len(self._serving) < self.desired and self._window is None:
-                    self._window = (self._at, 0.0)
+                    self._window = self._at
             case "decision":
                 self.counts[f"action {fields.get('action')}"] += 1
             case "mode":
@@ -84,19 +80,13 @@ class Measure:
         serving = min(self.desired, len(self._serving))
         self.serving_seconds[serving] += now - self._at  # type: ignore[assignment]  # a Counter that adds seconds
         missing = (self.desired - serving) / self.desired if self.desired else 0.0
-        seconds = (now - self._at) * missing
-        self.degraded_seconds += seconds
+        self.degraded_seconds += (now - self._at) * missing
         self.dark_seconds += 0.0 if self._serving else now - self._at
-        if self._served:
-            self.after_first_boot_seconds += seconds
-        if self._window is not None:
-            self._window = (self._window[0], self._window[1] + seconds)
         self._at = now
 
     def _close(self) -> None:
-        if self._window is not None and self._at > self._window[0]:
-            start, missing = self._window
-            self.windows.append(Window(start, self._at - start, missing))
+        if self._window is not None and self._at > self._window:
+            self.windows.append(Window(self._window, self._at - self._window))
         self._window = None
 
     def _bill(self, launched_at: float, purchase: str, usd_per_hour: float) -> None:

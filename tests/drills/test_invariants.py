@@ -154,7 +154,9 @@ def test_every_life_is_possible_and_time_is_conserved(
     measure = drill.run(scene, POLICIES[name]).measure
     assert inspector.last == market.end
     assert inspector.served_seconds + measure.degraded_seconds == pytest.approx(DAY)
-    assert sum(window.missing_seconds for window in measure.windows) == pytest.approx(measure.degraded_seconds)
+    degraded = sum(window.seconds for window in measure.windows)
+    assert degraded * desired >= measure.box_minutes * 60 - 1e-3
+    assert desired > 1 or degraded == pytest.approx(measure.degraded_seconds)
     assert measure.counts["box.launched"] - measure.counts["box.ended"] == len(inspector.running)
     for cloud in clouds:
         assert set(cloud.ec2.running) == set(inspector.running)
