@@ -10,7 +10,7 @@ from typing import Any
 
 from fleet.config.pools import Pool
 from fleet.core import names
-from fleet.demo.nights import Drought, ShortNight
+from fleet.demo.nights import Night
 from fleet.demo.screen import Narrator
 from fleet.eventlog.events import Event
 from fleet.localaws.deployed import Deployed
@@ -80,7 +80,7 @@ def _woken(log: Log, fleet: Deployed, screen: Narrator, at: datetime, woke: Call
     return runs[0]
 
 
-def declined(fleet: Deployed, night: ShortNight, screen: Narrator) -> Log:
+def declined(fleet: Deployed, night: Night, screen: Narrator) -> Log:
     """Act 1: the alarm finds a young box, and the watchdog waits."""
     log = Log()
     start = night.gone - timedelta(minutes=4)
@@ -112,7 +112,7 @@ def declined(fleet: Deployed, night: ShortNight, screen: Narrator) -> Log:
     return log
 
 
-def failed_over(fleet: Deployed, night: Drought, screen: Narrator) -> Log:
+def failed_over(fleet: Deployed, night: Night, screen: Narrator) -> Log:
     """Act 2: nothing is on its way, and the watchdog buys on-demand."""
     log = Log()
     start = night.gone.replace(minute=0, second=0)

@@ -11,50 +11,40 @@ HISTORIES = Path(__file__).parent.parent / "sim" / "histories"
 
 
 @dataclass(frozen=True)
-class ShortNight:
-    """28 July 2026: the market held a replacement back for minutes, and grace was right to wait."""
-
-    gone: datetime
-    launched: datetime
-    serving: datetime
-    alarm: datetime
-    ok: datetime
-
-
-@dataclass(frozen=True)
-class Drought:
-    """22 July 2026: no spot to be had, failover to on-demand."""
+class Night:
+    """What happened when: `gone` and `ok` frame the time in which nobody served, as far as the alarm knew."""
 
     gone: datetime
     alarm: datetime
-    failover: datetime
+    failover: datetime  # the alarm's time, where nobody failed over
     launched: datetime
     serving: datetime
     ok: datetime
 
 
-def short_night() -> ShortNight:
-    """The seventh reclaim of the second history."""
+def short_night() -> Night:
+    """28 July 2026, the seventh reclaim of the second history: the market held a replacement back for minutes."""
     raw = _read("2026-07-27-seven-reclaims-in-21-hours")
     alarm = _alarm(raw, "ALARM")
-    return ShortNight(
+    return Night(
         gone=_market(raw, "no_healthy_target_from"),
         launched=alarm - timedelta(minutes=raw.outcome["instance_age_at_alarm_minutes"]),
         serving=datetime.fromisoformat(raw.outcome["healthy_target_about"]),
         alarm=alarm,
+        failover=alarm,
         ok=_alarm(raw, "OK"),
     )
 
 
-def drought() -> Drought:
-    """The second reclaim of the first history."""
+def drought() -> Night:
+    """22 July 2026, the second reclaim of the first history: no spot to be had, failover to on-demand."""
     raw = _read("2026-07-21-four-reclaims-in-48-hours")
     alarm = _alarm(raw, "ALARM")
     failover = datetime.fromisoformat(raw.outcome["failovers"][0])
     gone = _market(raw, "refuses_from")
     serving = gone + timedelta(minutes=raw.outcome["degraded_minutes_per_drought"])
     other = short_night()
-    return Drought(
+    return Night(
         gone=gone,
         alarm=alarm,
         failover=failover,
