@@ -20,7 +20,7 @@ RETRY_AFTER_HONOURED_SECONDS = 120  # SDKs that are told to wait longer give up
 ENOUGH = 20  # answers, before their p95 says anything
 # These fail the same anywhere, or are the caller's own affair.
 FAILS_ANYWHERE = frozenset({400, 401, 403, 405, 409, 411, 413, 414, 415, 422, 451})
-BAD_REQUEST, NOT_FOUND, TIMED_OUT, TOO_MANY, SERVER_ERROR, UNAVAILABLE = 400, 404, 408, 429, 500, 503
+BAD_REQUEST, TIMED_OUT, TOO_MANY, SERVER_ERROR, UNAVAILABLE = 400, 408, 429, 500, 503
 
 
 class Tier(StrEnum):

@@ -22,12 +22,6 @@ class MemoryStore:
     async def key(self, key_hash: str) -> Key | None:
         return self.keys.get(key_hash)
 
-    async def put_key(self, key_hash: str, key: Key) -> None:
-        self.keys[key_hash] = key
-
-    async def line(self, request_id: str) -> Line | None:
-        return self.lines.get(request_id)
-
     async def pepper(self) -> bytes:
         return self._pepper
 

@@ -33,7 +33,7 @@ class Reply:
     ) -> None:
         self._request, self._id, self._headers = request, id, headers
         self._wants_usage, self._write_seconds = wants_usage, write_seconds
-        self._created, self._model, self._role_sent, self._finished = int(time.time()), "", False, False
+        self._created, self._model, self._role_sent = int(time.time()), "", False
         self._response: web.StreamResponse | None = None
         self._beginning = asyncio.Lock()  # a target's word and the clock's may come together
         self.written_at = 0.0  # on the loop's clock

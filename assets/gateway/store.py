@@ -82,12 +82,6 @@ class Store(Protocol):
     async def key(self, key_hash: str) -> Key | None:
         """An API key; None: unknown."""
 
-    async def put_key(self, key_hash: str, key: Key) -> None:
-        """Write a key, new or changed."""
-
-    async def line(self, request_id: str) -> Line | None:
-        """A ledger line."""
-
     async def pepper(self) -> bytes:
         """The secret behind addresses' and prompts' hashes, made once."""
 
@@ -141,15 +135,6 @@ class DynamoStore:
     async def key(self, key_hash: str) -> Key | None:
         found = await self._get(items.key_pk(key_hash))
         return items.read_key(found) if found else None
-
-    @_in_time
-    async def put_key(self, key_hash: str, key: Key) -> None:
-        await self._transact(items.put_key(self._table, key_hash, key))
-
-    @_in_time
-    async def line(self, request_id: str) -> Line | None:
-        found = await self._get(items.request_pk(request_id))
-        return Line.read(found) if found else None
 
     @_in_time
     async def pepper(self) -> bytes:

@@ -21,6 +21,7 @@ from gateway.callers import Key
 from gateway.ledger import OPEN, Line, State
 from gateway.memory import MemoryStore
 from gateway.store import Admitted, BusyError, CapReached, DynamoStore, Seen, StoreError
+from tests.gateway.kept import line_of, put_key
 from tests.gateway.running import FAST, MANY, closed_port, on_loop, serving, today
 from tests.gateway.targets import Target, Turn, answers, breaks, fails
 
@@ -94,7 +95,7 @@ def line(number: int = 0, caller: str = "key:a", **values: Any) -> Line:
 async def with_key(keys: DynamoStore | MemoryStore, tier: str = "free", **values: Any) -> dict[str, str]:
     """The header of a key that the store knows."""
     key = callers.new_key()
-    await keys.put_key(callers.key_hash(key), Key(callers.key_hash(key)[:12], tier, "interactive", **values))
+    await put_key(keys, callers.key_hash(key), Key(callers.key_hash(key)[:12], tier, "interactive", **values))
     return {"Authorization": f"Bearer {key}"}
 
 
@@ -147,7 +148,7 @@ def test_days_spend_is_overshot_by_nothing_that_was_not_reserved(table: DynamoSt
 def test_line_reads_back_as_it_was_and_as_lost_once_its_lease_is_over(table: DynamoStore) -> None:
     written = line(1, state=State.STREAMING, tokens=7, answered_by="fallback", stream=True, why="spot")
     asyncio.run(table.write(written))
-    read = asyncio.run(table.line("request-1"))
+    read = asyncio.run(line_of(table, "request-1"))
     assert read == written
     assert read is not None
     assert (read.seen(written.until), read.seen(written.until + 1)) == (State.STREAMING, State.LOST)
@@ -160,7 +161,7 @@ def test_a_renewal_that_is_carried_out_after_the_last_line_does_not_undo_it(tabl
         await table.admit(line(1), 10, "", "2026-12-01")
         for state in (State.RESERVED, State.SENT, State.STREAMING, State.DONE, State.STREAMING):
             await table.write(line(1, state=state, answered_by="fallback"))
-            read = await table.line("request-1")
+            read = await line_of(table, "request-1")
             assert read is not None
             found.append(read.state)
         return found
@@ -206,9 +207,9 @@ async def test_ledger_holds_every_request_and_no_text(table: DynamoStore) -> Non
         async with serving(gpu.url, store=table) as caller:
             for state in (State.DONE, State.FAILED, State.FAILED):
                 answer = await caller.chat(stream=True)
-                found = await table.line(answer.headers.get("x-request-id", ""))
+                found = await line_of(table, answer.headers.get("x-request-id", ""))
                 while found is not None and found.state is not state:
-                    found = await table.line(found.id)
+                    found = await line_of(table, found.id)
                 assert found is not None
                 assert not re.search("hello", str(found)), "no prompt is kept"
 
@@ -527,7 +528,7 @@ async def test_admission_that_is_known_too_late_is_given_back_with_its_idempoten
         late.goes_on.set()
         await caller.settled()
         assert await used(table, f"address:{HERE}") == {"requests": 0}
-        told = await table.line(refused.headers["x-request-id"])
+        told = await line_of(table, refused.headers["x-request-id"])
         assert told is not None
         assert (told.state, told.why, gpu.asked) == (State.FAILED, "the store was late", [])
         assert (await caller.chat(headers=ONCE)).status == 200, "its key is the caller's again"
@@ -556,7 +557,7 @@ async def test_late_admission_of_a_known_key_counts_once(table: DynamoStore, mon
                 await caller.settled()
                 assert (await used(table, who))["requests"] == before + answered, "once, where it is kept"
                 assert sum(caller.gateway._meanwhile._used.values()) == 0
-                told = await table.line(answer.headers["x-request-id"])
+                told = await line_of(table, answer.headers["x-request-id"])
                 assert told is not None
                 assert told.state is (State.DONE if answered else State.FAILED)
                 again = await caller.chat(headers={**key, "Idempotency-Key": f"answered {answered}"})
@@ -598,7 +599,7 @@ async def test_what_the_cloud_cost_while_the_table_was_silent_is_the_tables_once
         await caller.gateway.make_up()
         assert await used(table, f"key:{_id(key)}") == {"requests": 1, "fallbacks": 3}
         assert spent(table) == 3 * each > 0
-        told = [await table.line(each) for each in ids]
+        told = [await line_of(table, each) for each in ids]
         assert [each and each.state for each in told] == [State.DONE] * 2
 
 
@@ -621,7 +622,7 @@ async def test_what_the_cloud_cost_under_a_late_admission_is_counted_once(
         await caller.gateway.make_up()
         assert await used(table, f"key:{_id(key)}") == {"requests": 2, "fallbacks": 2}
         assert spent(table) == 2 * each > 0
-        told = await table.line(answer.headers["x-request-id"])
+        told = await line_of(table, answer.headers["x-request-id"])
         assert told is not None
         assert (told.state, told.answered_by) == (State.DONE, "fallback")
 
@@ -638,7 +639,7 @@ async def test_caller_who_leaves_while_he_is_admitted_has_left_and_is_not_lost(t
             await asyncio.sleep(0.01)
         late.goes_on.set()
         await caller.settled()
-        told = await table.line("who-leaves")
+        told = await line_of(table, "who-leaves")
         assert told is not None
         assert (told.state, await used(table, f"address:{HERE}"), gpu.asked) == (
             State.CANCELLED, {"requests": 1}, [],
@@ -688,7 +689,7 @@ def test_two_requests_under_one_id_have_a_line_each(kind: str, request: pytest.F
             ids = [answer.headers["x-request-id"] for answer in both]
             assert (ids[0], len(set(ids))) == ("told-twice", 2)
             for answer, id in zip(both, ids, strict=True):
-                line = await found.line(id)
+                line = await line_of(found, id)
                 assert (answer.status, id in answer.body["id"], line.state) == (200, True, State.DONE)
 
     told()

@@ -26,6 +26,7 @@ from gateway.callers import Key, key_hash
 from gateway.store import DynamoStore
 from tests import permissions, synth
 from tests.conftest import SEVERAL_BOXES
+from tests.gateway.kept import put_key
 from tests.gateway.running import HELLO, on_loop
 from tests.gateway.targets import Target, answers
 from tests.lane.processes import Parts
@@ -60,7 +61,7 @@ def standing(
         for stack in cloud_assembly.stacks(several_assembly):
             cloud_assembly.deploy(aws, several_assembly, stack)
         table = DynamoStore(names.gateway_table("llm"), aws.client("dynamodb"))
-        asyncio.run(table.put_key(key_hash(KEY), Key("k1", "pro", "interactive")))
+        asyncio.run(put_key(table, key_hash(KEY), Key("k1", "pro", "interactive")))
         yield fleet
 
 
