@@ -25,6 +25,7 @@ from fleet.sim.markets import levels, synthetic
 from fleet.sim.markets.market import Step
 from fleet.sim.policies.catalogue import DynamicFallback
 from fleet.sim.policies.timer import FixedTimer
+from tests.drills import fitting
 from tests.drills.by_hand import BOOT_SECONDS, START, exact, lived, market, with_steps
 
 pytestmark = pytest.mark.slow  # drills whole regions
@@ -65,7 +66,7 @@ def test_the_fixed_timer_returns_launch_first(settings: Settings) -> None:
 def test_levels_have_the_published_shares(region: str) -> None:
     days, any_zone = 200.0, 0.0
     for zone in (z for z in synthetic.statistics() if z[:-1] == region):
-        seen = [synthetic.observe(levels._changes(region, zone, seed, _end(days)), _end(days)) for seed in (1, 2)]
+        seen = [fitting.observe(levels._changes(region, zone, seed, _end(days)), _end(days)) for seed in (1, 2)]
         share = sum(o.available_share for o in seen) / 2
         assert abs(share - synthetic.statistics()[zone]["available_share"]) < 0.08
         any_zone = max(any_zone, share)

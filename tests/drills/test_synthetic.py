@@ -4,6 +4,7 @@ import pytest
 
 from fleet.sim.markets import synthetic
 from fleet.sim.markets.market import PLENTY, with_notice
+from tests.drills import fitting
 
 pytestmark = pytest.mark.slow  # draws whole regions
 
@@ -14,7 +15,7 @@ SEED = 4711  # none that the fit has seen
 @pytest.mark.parametrize("name", synthetic.regions())
 def test_synthetic_region_shows_the_published_figures(name: str) -> None:
     published = synthetic.statistics()
-    shown = synthetic.observed(synthetic.region(name), SEED, DAYS)
+    shown = fitting.observed(synthetic.region(name), SEED, DAYS)
     any_zone = published[f"{name} (any zone)"]
     assert shown["any"].available_share == pytest.approx(any_zone["available_share"], abs=0.02)
     assert shown["any"].transitions_per_day == pytest.approx(2 * any_zone["outages"] / 45, rel=0.12)
@@ -41,7 +42,7 @@ def test_pools_of_a_region_are_correlated_as_published() -> None:
     alone = 1.0
     for zone in synthetic.region(name).zones:
         alone *= 1 - published[zone]["available_share"]
-    shown = synthetic.observed(synthetic.region(name), SEED, DAYS)["any"]
+    shown = fitting.observed(synthetic.region(name), SEED, DAYS)["any"]
     assert 1 - shown.available_share > 2.5 * alone
 
 

@@ -77,10 +77,6 @@ class Renewal:
     def share_up(self) -> float:
         return self.up.mean / (self.up.mean + self.down.mean)
 
-    @property
-    def transitions_per_day(self) -> float:
-        return 2 * 86400 / (self.up.mean + self.down.mean)
-
     def changes(self, stream: Random, start: float, end: float) -> Iterator[tuple[float, bool]]:
         """(time, up) from `start` on; the first is what holds there."""
         up = stream.random() < self.share_up
