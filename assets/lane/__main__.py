@@ -4,12 +4,11 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
-from lane import notify
+from lane import connections, notify
 from lane.admin import Admin
 from lane.config import ENVIRONMENT, load
 from lane.service import Lane
@@ -17,19 +16,6 @@ from relay import log
 
 IDLE_LOOK_SECONDS = 0.1
 SHUTDOWN_SECONDS = 1.0  # for whoever has not said yet what he wants
-# Connections from outside, of 1024 descriptors: a lane that cannot answer the box's own programs has the box replaced.
-CONNECTIONS_MOST = 768
-
-
-def crowd(server: web.Server) -> Callable[[], asyncio.BaseProtocol]:
-    """Beyond so many a newcomer is turned away."""
-    return lambda: server() if len(server.connections) < CONNECTIONS_MOST else _Away()
-
-
-class _Away(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101  a listener's
-        transport.abort()
 
 
 async def main() -> None:
@@ -44,7 +30,8 @@ async def main() -> None:
     for runner in (outside, inside):
         await runner.setup()
     assert outside.server is not None  # noqa: S101  it is set up
-    listener = await loop.create_server(crowd(outside.server), config.host or None, config.port, backlog=128)
+    come = connections.listening(outside.server, lane.asking)
+    listener = await loop.create_server(come, config.host or None, config.port, backlog=128)
     await web.TCPSite(inside, "127.0.0.1", config.admin_port).start()
     lane.start()
     telling = asyncio.create_task(notify.keep_telling())

@@ -44,6 +44,7 @@ class Lane:
         self._delivery = Delivery(config, self.line)
         self.exact: Optional[bool] = None  # whether two slices say what one answer says; None: not proved yet
         self._turns: dict[str, Turn] = {}
+        self.asking: set[web.RequestHandler] = set()  # whose request is here, whole
         self._key = os.urandom(16)  # of this process: its hashes are worth nothing elsewhere
         self._clock = asyncio.get_running_loop().time
         self._timer: Optional[asyncio.TimerHandle] = None
@@ -197,12 +198,14 @@ class Lane:
             advance=self.advance,
         )
         self._turns[entry.id] = turn
+        self.asking.add(request.protocol)
         turn.task = asyncio.create_task(turn.run())
         turn.task.add_done_callback(lambda _: self._settled(turn))
         self.advance()
         try:
             return await self._delivery.deliver(request, turn, comments=self._config.gateway and turn.kind == EVENTS)
         finally:
+            self.asking.discard(request.protocol)
             await self._over(turn)
 
     def _may_slice(self, *, fixed: bool) -> bool:

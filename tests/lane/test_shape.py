@@ -1,7 +1,6 @@
 """How the lane is built: decisions apart from input and output, Python 3.9, a process that systemd can watch."""
 
 import asyncio
-import contextlib
 import errno
 import json
 import os
@@ -13,11 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from fleet.core import names
 from fleet.core.ports import free_port
-from lane import __main__ as process
 from lane import notify
 from lane.config import ENVIRONMENT, LLAMA_CPP, load
 from tests.calling import misread
@@ -73,36 +70,6 @@ async def test_a_crowd_that_takes_every_descriptor_does_not_silence_what_tells_s
         heard = [await asyncio.wait_for(asyncio.get_running_loop().sock_recv(told, 100), 5) for _ in range(3)]
         telling.cancel()
         assert heard == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"], "else systemd starts it anew"
-
-
-@on_loop
-async def test_a_crowd_that_asks_nothing_leaves_descriptors_to_the_boxs_own_programs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(process, "CONNECTIONS_MOST", 2)
-    runner = web.AppRunner(web.Application())
-    await runner.setup()
-    assert runner.server is not None
-    listener = await asyncio.get_running_loop().create_server(process.crowd(runner.server), "127.0.0.1", 0)
-
-    async def come() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        return await asyncio.open_connection("127.0.0.1", listener.sockets[0].getsockname()[1])
-
-    full = []
-    while len(runner.server.connections) < 2:
-        full.append(await come())
-        await asyncio.sleep(0.05)
-    reader, _ = await come()
-    with contextlib.suppress(ConnectionError):
-        assert await asyncio.wait_for(reader.read(), 5) == b""
-    full.pop()[1].close()
-    while len(runner.server.connections) == 2:
-        await asyncio.sleep(0.01)
-    reader, writer = await come()
-    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-    assert b"404" in await asyncio.wait_for(reader.readline(), 5)
-    listener.close()
-    await runner.cleanup()
 
 
 async def _act(turn: Turn) -> None:
