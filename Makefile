@@ -182,7 +182,7 @@ bench-reclaim: $(DEV) ## a box is taken under callers, at the rate that it can s
 bench-receipts: $(DEV) ## 1,000 drawn lives, each exported, replayed and held against itself
 	@python -m tests.drills.lives
 
-bench-fleets: $(DEV) ## fleets of 4 and 20 boxes against the commit before shares and the fallback (hours; ARGS=--resume goes on)
+bench-fleets: $(DEV) ## fleets of 4 and 20 boxes against the fallback (hours; ARGS=--resume goes on)
 	python -m tests.drills.fleets $(ARGS)
 
 bench-alike: $(DEV) ## one box, drilled as here and as in another commit: no figure may move (ARGS=COMMIT)

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -55,10 +56,13 @@ def of(tree: Path) -> dict[str, str]:
 
 def main(commit: str) -> int:
     """0: alike; 1: something moved."""
-    from tests.drills.fleets import checkout
-
-    with checkout(commit) as there:
-        before = of(there)
+    with tempfile.TemporaryDirectory() as folder:
+        there = Path(folder, "there")
+        subprocess.run(["git", "worktree", "add", "--detach", "-q", str(there), commit], cwd=HERE, check=True)
+        try:
+            before = of(there)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", str(there)], cwd=HERE, check=True)
     after = of(HERE)
     moved = [name for name in before if before[name] != after.get(name)]
     for name in moved:
