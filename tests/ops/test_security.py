@@ -5,11 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from fleet.config import validation
-from fleet.config.validation import SettingsError
 from fleet.core import names
 from fleet.localaws.deployed import Deployed
-from tests.synth import CDK_JSON
 
 HERE = "arn:aws:{}:us-east-2:123456789012:{}"
 PARAMETERS = [HERE.format("ssm", f"parameter{name('llm')}") for name in (names.lever_parameter, names.state_parameter)]
@@ -160,19 +157,3 @@ def test_a_stolen_box_role_cannot_touch_another_group(live: Deployed, may: Ask, 
 )
 def test_a_stolen_box_role_cannot_launch_flip_invoke_or_pass(may: Ask, box: str, action: str, resource: str) -> None:
     assert not may(box, action, resource)
-
-
-def test_a_public_caller_needs_allow_public_and_the_whole_internet_is_none() -> None:
-    raw = json.loads(CDK_JSON.read_text())["context"]["fleet"]
-    for callers, allow_public, refused in (
-        (["203.0.113.0/24"], False, "allow_public"),
-        (["203.0.113.0/24"], True, ""),
-        (["0.0.0.0/0"], True, "in the clear"),
-        (["0.0.0.0/1", "128.0.0.0/1"], True, "in the clear"),
-    ):
-        network = {"callers": callers, "allow_public": allow_public}
-        if refused:
-            with pytest.raises(SettingsError, match=refused):
-                validation.check({**raw, "network": network})
-        else:
-            assert validation.check({**raw, "network": network}).network.allow_public

@@ -30,6 +30,8 @@ def quota(settings: Settings, answers: Any, kind: str, vcpus: int, capacity: Cap
 @pytest.mark.parametrize(
     ("size", "base", "kind", "vcpus", "level", "said"),
     [
+        (1, 0, "spot", 0, Level.FAIL, "not even 1 x 4"),
+        (1, 0, "on-demand", 7, Level.FAIL, "no room for a successor"),
         (4, 0, "spot", 15, Level.FAIL, "not even 4 x 4"),
         (4, 0, "spot", 19, Level.FAIL, "no room for a successor"),
         (4, 0, "spot", 20, Level.WARN, "launch-first fits 5 x 4, not 8 x 4"),
