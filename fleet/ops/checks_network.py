@@ -8,6 +8,7 @@ from typing import Any
 
 from fleet.account.aws_errors import MissingError
 from fleet.config.box_config import ENDPOINTS
+from fleet.core import names
 from fleet.ops.checks import Finding, Ground, failed, passed
 
 
@@ -38,12 +39,14 @@ def network(ground: Ground) -> Finding:
             "name public subnets in network.subnet_ids, or set network.private_subnets where a NAT or endpoints stand",
         )
     if wanted.route_table_ids:
-        taken = {table for service in _own_endpoints(ground) for table in _tables_with_endpoint(ground, service)}
-        twice = sorted(taken & set(wanted.route_table_ids))
-        if twice and ground.group is None:  # once the fleet stands they are its own
+        services = ("s3", "dynamodb") if ground.settings.gateway else ("s3",)  # for each it makes one
+        taken = {table for service in services for table in _tables_with_endpoint(ground, service)}
+        if twice := sorted(taken & set(wanted.route_table_ids)):
             return failed(
                 f"a gateway endpoint stands in {', '.join(twice)}: AWS takes no second, and the deploy would roll back",
-                "leave network.route_table_ids empty; a route table that lacks it: aws ec2 modify-vpc-endpoint",
+                "the fleet makes one: take those tables from it with "
+                f"aws ec2 modify-vpc-endpoint --vpc-endpoint-id ID --remove-route-table-ids {' '.join(twice)}; "
+                "or leave network.route_table_ids empty, and add to it what it lacks",
             )
         return passed(f"{len(subnets)} subnets of {wanted.vpc_id}; the fleet makes their S3 endpoint")
     needs_table = ground.settings.gateway and not all(map(_default_route, tables.values()))
@@ -138,17 +141,14 @@ def _to_the_internet(table: dict[str, Any]) -> bool:
     )
 
 
-def _own_endpoints(ground: Ground) -> tuple[str, ...]:
-    """Gateway endpoints that the fleet makes where it is given route tables."""
-    return ("s3", "dynamodb") if ground.settings.gateway else ("s3",)
-
-
 def _tables_with_endpoint(ground: Ground, service: str) -> set[str]:
+    """Of somebody else's: the fleet's own comes and goes with network.route_table_ids."""
     name = f"com.amazonaws.{ground.settings.region}.{service}"
+    own = {"Key": names.TAG_FLEET, "Value": ground.settings.fleet_name}
     return {
         table
         for endpoint in _endpoints(ground)
-        if endpoint["ServiceName"] == name
+        if endpoint["ServiceName"] == name and own not in endpoint.get("Tags", [])
         for table in endpoint.get("RouteTableIds", [])
     }
 

@@ -291,18 +291,27 @@ def test_subnets_without_an_s3_endpoint_fail_unless_the_fleet_makes_it(ask: Any)
 
 
 @pytest.mark.parametrize(("service", "gateway"), [("s3", None), ("dynamodb", Gateway())])
-def test_an_endpoint_that_stands_where_the_first_deploy_would_make_one_fails(
+def test_an_endpoint_of_somebody_elses_where_a_deploy_would_make_one_fails(
     ask: Any, service: str, gateway: Gateway | None
 ) -> None:
+    """Also of a fleet that stands: with a gateway it makes another one."""
     world = subnets(*RIGHT)
-    world["ec2 DescribeVpcEndpoints"]["VpcEndpoints"][0]["ServiceName"] = f"com.amazonaws.us-east-2.{service}"
-    world["autoscaling DescribeAutoScalingGroups"] = {"AutoScalingGroups": []}
+    (endpoint,) = world["ec2 DescribeVpcEndpoints"]["VpcEndpoints"]
+    endpoint["ServiceName"] = f"com.amazonaws.us-east-2.{service}"
     made = dataclasses.replace(EXISTING, route_table_ids=("rtb-main", "rtb-main"))
-    found = ask(network.network, world, network=made, gateway=gateway)
-    assert (found.level, "a gateway endpoint stands in rtb-main" in found.found) == (Level.FAIL, True)
-    world["autoscaling DescribeAutoScalingGroups"] = {"AutoScalingGroups": [{"AutoScalingGroupName": "llm-gpu"}]}
-    standing = ask(network.network, world, network=made, gateway=gateway)
-    assert standing.level is Level.PASS, "of a fleet that stands it is its own"
+    for tags in ([], [{"Key": names.TAG_FLEET, "Value": "other"}]):
+        endpoint["Tags"] = tags
+        found = ask(network.network, world, network=made, gateway=gateway)
+        assert (found.level, "a gateway endpoint stands in rtb-main" in found.found) == (Level.FAIL, True)
+    endpoint["Tags"] = [{"Key": names.TAG_FLEET, "Value": "llm"}]
+    assert ask(network.network, world, network=made, gateway=gateway).level is Level.PASS, "its own"
+
+
+def test_an_endpoint_of_the_fleets_own_that_goes_with_its_route_tables_is_none(ask: Any) -> None:
+    world = subnets(*RIGHT)
+    world["ec2 DescribeVpcEndpoints"]["VpcEndpoints"][0]["Tags"] = [{"Key": names.TAG_FLEET, "Value": "llm"}]
+    found = ask(network.network, world, network=EXISTING)
+    assert (found.level, found.found) == (Level.FAIL, "no S3 gateway endpoint: subnet-1, subnet-2")
 
 
 PRIVATE = dataclasses.replace(EXISTING, private_subnets=True, route_table_ids=("rtb-main", "rtb-main"))
