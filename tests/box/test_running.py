@@ -200,15 +200,6 @@ def test_wedged_engine_is_started_anew_and_proved_and_its_caller_is_told(serving
     assert box.lifecycle() == "InService"
 
 
-def test_half_a_request_reaches_no_engine(serving: Serving) -> None:
-    box = serving()
-    with box.connect() as caller:
-        caller.sendall(b"POST /api/generate HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n{")
-        assert box.generate(tokens=1).end()[0] == 0
-        time.sleep(world.QUICK["wedge_stuck_seconds"] + 1)
-    assert "ENGINE" not in box.log()
-
-
 def test_lane_that_hangs_is_found_and_started_anew_and_the_box_serves_on(serving: Serving) -> None:
     box = serving(wedge_silent_seconds=60)
     box.signal("lane", "STOP")
@@ -217,16 +208,6 @@ def test_lane_that_hangs_is_found_and_started_anew_and_the_box_serves_on(serving
     world.wait(lambda: world.last(log) == "answered", why=box.journal)
     assert box.generate().end()[0] == 0
     assert box.lifecycle() == "InService"
-
-
-def test_busy_engine_is_not_wedged_however_long_a_request_waits(serving: Serving) -> None:
-    box = serving()
-    (box.here / "gpu").write_text("97\n")
-    first = box.generate(tokens=1, prompt_seconds=5)
-    second = box.generate(tokens=1)  # waits behind it
-    assert first.end()[0] == 0
-    assert second.end()[0] == 0
-    assert "ENGINE" not in box.log()
 
 
 def test_idle_engine_is_primed_and_a_prime_makes_room_for_a_caller(serving: Serving) -> None:
@@ -251,15 +232,6 @@ def test_engine_that_fails_its_self_prime_is_warmed_behind_a_shut_gate(serving: 
     assert float(opened[1]) > float(failed[1])
     world.wait(lambda: world.last(log) == "accepted", why=box.journal)
     assert box.lifecycle() == "InService"
-
-
-def test_no_caller_unloads_the_model_or_changes_its_context(serving: Serving) -> None:
-    box = serving()
-    assert box.generate(body={"keep_alive": 0}).end()[0] == 0
-    assert box.generate(body={"options": {"num_ctx": 128, "num_gpu": 0, "num_predict": 1}}).end()[0] == 0
-    assert "an empty one is a load" in box.generate(body={"prompt": "", "keep_alive": 0}).end()[1]
-    time.sleep(3 * world.QUICK["poll_seconds"])
-    assert "ENGINE" not in box.log()
 
 
 def test_engine_that_answers_500_to_everyone_is_found_by_the_token_that_does_not_come(serving: Serving) -> None:
