@@ -31,35 +31,28 @@ class GatewayAlarms:
         service: ecs.FargateService,
     ) -> None:
         fleet = settings.fleet_name
-        sums = {
-            name: fleet_metric(fleet, name, "Sum").with_(period=FIVE_MINUTES)
-            for name in (names.METRIC_ANSWERS_BROKEN, names.METRIC_NOBODY_ANSWERED, names.METRIC_FALLBACK_SPENT)
-        }
-        mailing_alarm(
-            stack,
-            fleet,
-            topic,
-            "gateway-errors",
-            "Answers break after they have begun, or by an error of the gateway's own",
-            sums[names.METRIC_ANSWERS_BROKEN],
-            threshold=BROKEN_IN_FIVE_MINUTES,
-        )
-        mailing_alarm(
-            stack,
-            fleet,
-            topic,
-            "gateway-nobody-answers",
-            "A caller was turned away: neither GPU nor fallback could answer in time",
-            sums[names.METRIC_NOBODY_ANSWERED],
-        )
-        mailing_alarm(
-            stack,
-            fleet,
-            topic,
-            "gateway-spend",
-            "The fallback's dollars of the day are spent: until midnight UTC it is not asked",
-            sums[names.METRIC_FALLBACK_SPENT],
-        )
+        for page, meaning, metric, threshold in (
+            (
+                "gateway-errors",
+                "Answers break after they have begun, or by an error of the gateway's own",
+                names.METRIC_ANSWERS_BROKEN,
+                BROKEN_IN_FIVE_MINUTES,
+            ),
+            (
+                "gateway-nobody-answers",
+                "A caller was turned away: neither GPU nor fallback could answer in time",
+                names.METRIC_NOBODY_ANSWERED,
+                1,
+            ),
+            (
+                "gateway-spend",
+                "The fallback's dollars of the day are spent: until midnight UTC it is not asked",
+                names.METRIC_FALLBACK_SPENT,
+                1,
+            ),
+        ):
+            summed = fleet_metric(fleet, metric, "Sum").with_(period=FIVE_MINUTES)
+            mailing_alarm(stack, fleet, topic, page, meaning, summed, threshold=threshold)
         healthy = cloudwatch.Metric(
             namespace="AWS/ApplicationELB",
             metric_name="HealthyHostCount",

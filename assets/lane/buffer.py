@@ -37,11 +37,6 @@ class Buffer:
             self._ended, self._error = True, error
             self._wake()
 
-    @property
-    def unread_tokens(self) -> int:
-        """Decoded and not taken."""
-        return self._tokens
-
     async def get(self) -> Optional[tuple[bytes, int]]:
         """All that is there, once something is; None at the end. Raises the writer's error."""
         while not self._parts:

@@ -5,7 +5,7 @@ fields and what follows from them stand in docs/event-log.md.
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -54,16 +54,3 @@ def write(events: Iterable[Event], file: IO[str]) -> None:
     """Append events as JSON lines."""
     for event in events:
         file.write(event.line() + "\n")
-
-
-def read(lines: Iterable[str]) -> Iterator[Event]:
-    """Parse JSON lines; raises ValueError naming the line that is damaged."""
-    for number, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
-        try:
-            raw = json.loads(text)
-            at, kind = datetime.fromisoformat(raw.pop("at")), raw.pop("kind")
-        except (ValueError, KeyError, AttributeError, TypeError) as error:
-            raise ValueError(f"event log line {number}: {error}") from None
-        yield Event(at, kind, raw)

@@ -39,12 +39,6 @@ def get_account_settings(call: Call) -> dict[str, Any]:
     return {"AccountLimit": {"ConcurrentExecutions": 1000, "UnreservedConcurrentExecutions": 999}}
 
 
-@operation("ec2", "GetEbsEncryptionByDefault")
-def get_ebs_encryption_by_default(call: Call) -> dict[str, Any]:
-    """No key of the account's own."""
-    return {"EbsEncryptionByDefault": False}
-
-
 @operation("ec2", "DescribeSpotPriceHistory")
 def describe_spot_price_history(call: Call) -> dict[str, Any]:
     """The table's price in every zone (moto's is 0.00001)."""

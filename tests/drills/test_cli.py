@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from fleet.eventlog import events
 from fleet.eventlog.measure import Measure
 from fleet.sim.drills import replay
 from fleet.sim.drills.drill import Drill
 from fleet.sim.policies import catalogue
 from tests.drills.by_hand import call
+from tests.drills.logs import read as read_log
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ def test_drill_writes_table_page_and_one_log_per_policy(market: Path, tmp_path: 
     assert len(zooms) == 2 * len(set(zooms)) > 0, "every policy is shown in the same detail"
     measure = Measure()
     with (out / "events-alarm.jsonl").open() as log:
-        for event in events.read(log):
+        for event in read_log(log):
             measure.add(event)
     assert f"{measure.degraded_minutes:.1f}" in result.output
 
@@ -59,7 +59,7 @@ def test_the_two_policies_stand_on_one_page_under_their_own_names_and_bridges_ar
         next(line for line in lines if line.strip(" │").startswith(f"{name} w")) for name in ("alarm", "bridge")
     )
     with (tmp_path / "events-bridge.jsonl").open() as log:
-        bridged = sum(e.kind == "decision" and e.fields["action"] == "bridged" for e in events.read(log))
+        bridged = sum(e.kind == "decision" and e.fields["action"] == "bridged" for e in read_log(log))
     assert bridged > 0
     assert (alarm.split()[-2], bridge.split()[-2]) == ("0.0", f"{bridged:.1f}")
     page = (tmp_path / "report.html").read_text()
@@ -92,7 +92,7 @@ def test_files_of_different_length_are_cut_to_the_shortest_and_that_is_said(tmp_
     done = call("drill", *paths, "--policy", "spot-only", "--out", tmp_path / "out")
     assert "a_g6.xlarge: cut to the 5.0 h of the shortest file" in done.output
     with (tmp_path / "out" / "events-spot-only.jsonl").open() as log:
-        first, *_, last = events.read(log)
+        first, *_, last = read_log(log)
     assert (last.at - first.at).total_seconds() == 5 * 3600
 
 
@@ -126,7 +126,7 @@ def test_drill_without_a_watchdog_lasts_as_long_as_the_drought(market: Path, tmp
     call("drill", market, "--policy", "spot-only", "--out", out)
     with (out / "events-spot-only.jsonl").open() as log:
         measure = Measure()
-        for event in events.read(log):
+        for event in read_log(log):
             measure.add(event)
     assert max(window.seconds for window in measure.windows) > 3 * 3600
 
@@ -147,7 +147,7 @@ def test_a_launch_beyond_the_quota_of_its_own_kind_is_refused(
     assert result.exit_code == 0, result.output
     assert "knows no vCPU quotas" in result.output
     with (tmp_path / "events-alarm.jsonl").open() as lines:
-        log = list(events.read(lines))
+        log = list(read_log(lines))
     why = {event.fields["why"] for event in log if event.kind == "launch.failed"}
     assert why - {"InsufficientInstanceCapacity"} == refused
     levers = [event.fields["percentage"] for event in log if event.kind == "lever"]
@@ -214,7 +214,7 @@ def test_a_history_brings_its_own_size_and_rhythm_unless_asked_otherwise(tmp_pat
     for more in ([], ["--desired", "2"]):
         assert call("drill", path, "--policy", "watchdog", "--out", tmp_path, *more).exit_code == 0
         with (tmp_path / "events-alarm.jsonl").open() as file:
-            logs.append(list(events.read(file)))
+            logs.append(list(read_log(file)))
     assert [log[0].fields["desired"] for log in logs] == [3, 2]
     scans = [e.at.timestamp() for e in logs[0] if e.kind == "decision" and e.fields["signal"]["wake"] == "scan"]
     assert {after - before for before, after in itertools.pairwise(scans)} == {900}

@@ -16,6 +16,7 @@ from fleet.sim.drills.drill import default_settings
 from fleet.sim.markets import synthetic
 from fleet.sim.markets.market import Market
 from fleet.sim.policies.catalogue import COMPARED, POLICIES, without_valve
+from tests.drills import logs
 from tests.drills.by_hand import lived
 
 pytestmark = pytest.mark.slow  # drills whole regions
@@ -76,7 +77,7 @@ def test_a_log_that_was_written_is_read_back_the_same(tmp_path: Path) -> None:
     with path.open("w") as file:
         events.write(log, file)
     with path.open() as file:
-        read = list(events.read(file))
+        read = list(logs.read(file))
     assert [event.line() for event in read] == [event.line() for event in log]
 
 

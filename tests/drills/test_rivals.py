@@ -302,7 +302,7 @@ def test_a_threshold_that_makes_no_difference_is_not_said_to_lie_on_the_front() 
 
 def test_two_rows_are_indistinguishable_where_both_intervals_hold_zero() -> None:
     def row(name: str, *minutes: float) -> Row:
-        return Row(name, tuple(Result("m", 0, Measure(degraded_seconds=m, usd={"spot": m})) for m in minutes))
+        return Row(name, tuple(Result(Measure(degraded_seconds=m, usd={"spot": m})) for m in minutes))
 
     base = row("the defaults", 100, 100)
     assert threshold_sweep.indistinguishable(row("noise", 99, 101), base)

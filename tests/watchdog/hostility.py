@@ -165,8 +165,8 @@ class Onlooker:
         ec2, clock, life = self.cloud.ec2, self.cloud.clock, self.life
         start, original = ec2.start, self.cloud.put_state
 
-        def launched(purchase: Purchase, where: Any, *, member: bool) -> SimulatedBox:
-            box = start(purchase, where, member=member)
+        def launched(purchase: Purchase, where: Any) -> SimulatedBox:
+            box = start(purchase, where)
             if purchase == "spot" and life.notice_after_launch is not None:
                 clock.after(life.notice_after_launch, self._take, box)
             return box

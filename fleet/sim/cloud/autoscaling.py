@@ -229,7 +229,7 @@ class AutoScalingGroup:
     def _launch(self) -> bool:
         behaviour, clock = self._world.behaviour, self._world.clock
         purchase = self._next_purchase()
-        box = self._ec2.launch(purchase, member=True)
+        box = self._ec2.launch(purchase)
         if isinstance(box, str):
             self._launch_unsuccessful(purchase, None, box, clock.now)
             limit = behaviour.suspended_after_failing_seconds

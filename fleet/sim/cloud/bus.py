@@ -23,7 +23,6 @@ class Bus:
         self._fates = {True: world.stream("bus of ends"), False: world.stream("bus")}
         self._numbers = 0
         self.handle: Handle | None = None
-        self.failures = 0  # invocations that were given up
         self.decided, self.undisturbed = "", False  # the last action; nothing has happened since a scan set this
 
     def publish(self, detail_type: str, build: Build) -> None:
@@ -61,9 +60,7 @@ class Bus:
         except CloudError as error:
             self._world.log("decision", signal=str(payload.get("detail-type", "")), action="failed", reason=str(error))
             again = events.retries_after[attempt] if attempt < len(events.retries_after) else None
-            if again is None or clock.now + again - happened_at > events.max_age_seconds:
-                self.failures += 1
-            else:
+            if again is not None and clock.now + again - happened_at <= events.max_age_seconds:
                 clock.after(again, self.invoke, payload, happened_at, attempt + 1)
             return
         if record is not None:

@@ -125,11 +125,11 @@ class Ec2:
 
     # --- boxes -------------------------------------------------------------------------------------------------
 
-    def launch(self, purchase: Purchase, *, member: bool) -> SimulatedBox | str:
+    def launch(self, purchase: Purchase) -> SimulatedBox | str:
         """A new box, or why there is none."""
         recording = self._world.recording
         if recording and (tried := recording.attempt(self._world.clock.now, purchase)):
-            return self._as_recorded(recording, tried, member=member) if tried.box else tried.why
+            return self._as_recorded(recording, tried) if tried.box else tried.why
         behaviour = self._world.behaviour
         quota = behaviour.spot_vcpu_quota if purchase == "spot" else behaviour.on_demand_vcpu_quota
         refused = behaviour.spot_refused_with if purchase == "spot" else behaviour.on_demand_refused_with
@@ -141,13 +141,13 @@ class Ec2:
             used = sum(box.pool.vcpus for box in self.running.values() if box.purchase == purchase)
             if used + pool.vcpus > quota:
                 return "MaxSpotInstanceCountExceeded" if purchase == "spot" else "VcpuLimitExceeded"
-        box = self.start(purchase, pool, member=member)
+        box = self.start(purchase, pool)
         self._boot(box)
         return box
 
-    def _as_recorded(self, recording: Recording, launch: Happening, *, member: bool) -> SimulatedBox:
+    def _as_recorded(self, recording: Recording, launch: Happening) -> SimulatedBox:
         """The box that was launched now in the life that is replayed, and what became of it."""
-        box = self.adopt(launch, member=member)
+        box = self.adopt(launch)
         clock = self._world.clock
         box.registered_at = clock.now + REGISTERED_SECONDS
         if (serves := self._world.recorded("box.serving", box.id)) is not None:
@@ -156,23 +156,21 @@ class Ec2:
             clock.at(failed, self._boot_failed, box)
         return box
 
-    def adopt(self, launch: Happening, *, member: bool) -> SimulatedBox:
+    def adopt(self, launch: Happening) -> SimulatedBox:
         """A recorded box, with the warnings and the notice that it had."""
         purchase, clock = launch.purchase or "spot", self._world.clock
         pool = self.pools.get(launch.pool or "", next(iter(self.pools.values())))
-        box = self.start(purchase, pool, member=member, known=launch)
+        box = self.start(purchase, pool, known=launch)
         for event, call in (("rebalance", self.recommend), ("notice", self.notice)):
             if (at := self._world.recorded(event, box.id)) is not None:
                 clock.at(at, call, box)
         return box
 
-    def start(
-        self, purchase: Purchase, pool: MarketPool, *, member: bool, known: Happening | None = None
-    ) -> SimulatedBox:
+    def start(self, purchase: Purchase, pool: MarketPool, known: Happening | None = None) -> SimulatedBox:
         """Billing begins."""
         number = self._launches + 1 if self._world.recording is None else self._launches + BEYOND_RECORDED
         box_id = known.box if known else f"i-{number:017x}"
-        box = SimulatedBox(box_id, purchase, pool, self._world.clock.now, member)
+        box = SimulatedBox(box_id, purchase, pool, self._world.clock.now)
         self._launches += 1
         self.running[box.id] = box
         usd = (known and known.usd_per_hour) or self._price[purchase, pool.label]

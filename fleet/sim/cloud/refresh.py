@@ -51,12 +51,6 @@ class Refreshes:
         """Newest first; the group remembers one."""
         return () if self.last is None else (self.last.seen(),)
 
-    def progress(self) -> int:
-        """Percent of the old boxes that are gone; 100 where there is no refresh."""
-        if self.last is None or not self.last.old:
-            return 100
-        return 100 - 100 * self.last.left(self._boxes) // len(self.last.old)
-
     def start(self, *, has_desired_configuration: bool) -> str:
         """Roll every box there is now, matching or not; raises BusyError while one does."""
         if self.active:

@@ -83,9 +83,9 @@ class SimulatedCloud:
         balancer.on_change = self._health_changed
         started: list[SimulatedBox] = []
         if recording is not None:
-            started = [ec2.adopt(launch, member=True) for launch in recording.serving_from(market.start)]
+            started = [ec2.adopt(launch) for launch in recording.serving_from(market.start)]
         elif serving is not None:
-            started = [ec2.start(serving, market.pools[0], member=True) for _ in range(settings.capacity.min)]
+            started = [ec2.start(serving, market.pools[0]) for _ in range(settings.capacity.min)]
         for box in started:
             box.registered_at, box.healthy = world.clock.now, True
             balancer.healthy += 1
@@ -127,7 +127,7 @@ class SimulatedCloud:
 
     def launch_beside(self, purchase: Purchase) -> SimulatedBox | str:
         """A box outside the group, for policies that hold some of their own; given up when a member would be."""
-        box = self.ec2.launch(purchase, member=False)
+        box = self.ec2.launch(purchase)
         if isinstance(box, str):
             self.world.log("launch.failed", purchase=purchase, pool=None, why=box)
         else:

@@ -23,7 +23,6 @@ class SimulatedBox:
     purchase: Purchase
     pool: MarketPool
     launched_at: float
-    member: bool  # of the group; a policy may run boxes beside it
     lifecycle: str = "Pending"
     registered_at: float = float("inf")
     warm: bool = True

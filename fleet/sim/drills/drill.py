@@ -159,8 +159,6 @@ class Policy(Protocol):
 class Result:
     """What one policy made of one drill. `log` is there where it was asked for."""
 
-    market: str
-    seed: int
     measure: Measure
     log: tuple[Event, ...] = ()
     droughts: Droughts = field(default_factory=Droughts)
@@ -177,4 +175,4 @@ def run(drill: Drill, policy: Policy) -> Result:
         drill.emit(event)
 
     policy.live(replace(drill, emit=all_three))
-    return Result(drill.market.name, drill.seed, measure, droughts=droughts)
+    return Result(measure, droughts=droughts)
