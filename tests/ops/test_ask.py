@@ -86,16 +86,3 @@ def test_no_serving_box_is_said_before_any_command_is_sent(fleet_of: Any) -> Non
 def test_a_fleet_that_does_not_exist_is_named(answers: Any) -> None:
     with pytest.raises(MissingError, match="the group llm-gpu does not exist"):
         ask.ask(answers({"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": []}}), "llm", "hello")
-
-
-def test_a_command_that_fails_on_the_box_says_why(fleet_of: Any) -> None:
-    failed = {"Status": "Failed", "StandardErrorContent": "Traceback ...\nurllib.error.URLError: refused\n"}
-    aws = fleet_of({"i-1": "healthy"}, failed)
-    with pytest.raises(OperatorError, match=r"on i-1 ended as Failed: urllib\.error\.URLError: refused"):
-        ask.ask(aws, "llm", "hello")
-
-
-def test_an_answer_that_never_comes_ends_the_wait(fleet_of: Any) -> None:
-    aws = fleet_of({"i-1": "healthy"}, {"Status": "InProgress"})
-    with pytest.raises(OperatorError, match="has not answered within 0 s"):
-        ask.ask(aws, "llm", "hello", wait_seconds=0.05)

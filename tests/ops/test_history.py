@@ -169,34 +169,20 @@ def test_a_receipt_starts_before_its_first_decision(
 
 
 @pytest.mark.parametrize(
-    ("action", "after", "before", "rearming"),
-    [("re-arm", 25, 50, False), ("re-arm", 75, 100, False), ("fell-back", 50, 25, True), ("fell-back", 25, 0, True)],
+    ("action", "after", "before", "rearming", "size"),
+    [
+        *(("re-arm", 25, 50, False, 4), ("re-arm", 75, 100, False, 4), ("re-arm", 80, 100, False, 20)),  # a fifth
+        *(("fell-back", 50, 25, True, 4), ("fell-back", 25, 0, True, 4), ("failover", 75, 25, False, 4)),  # more of one
+    ],
 )
 def test_receipt_of_several_boxes_starts_one_box_before_its_first_step(
-    settings: Settings, action: str, after: int, before: int, rearming: bool
+    settings: Settings, action: str, after: int, before: int, rearming: bool, size: int
 ) -> None:
-    four = replace(settings, capacity=replace(settings.capacity, min=4, max=8))
-    mode = "on-demand-failover"
-    first = decided(5, signal={"wake": "scan"}, action=action, mode=mode, lever=after, world={"percentage": after})
-    written = receipt.receipt(live_history.events(a_night(decisions=(first,)), four), four)
+    several = replace(settings, capacity=replace(settings.capacity, min=size, max=2 * size))
+    mode, world = "on-demand-failover", {"percentage": before if action == "failover" else after}
+    first = decided(5, signal={"wake": "scan"}, action=action, mode=mode, lever=after, world=world)
+    written = receipt.receipt(live_history.events(a_night(decisions=(first,)), several), several)
     assert (written.fleet.lever_at_start, written.fleet.rearming_at_start) == (before, rearming)
-
-
-def test_receipt_of_twenty_boxes_starts_a_fifth_before_the_first_step_of_a_return(settings: Settings) -> None:
-    twenty = replace(settings, capacity=replace(settings.capacity, min=20, max=40))
-    first = decided(5, signal={"wake": "scan"}, action="re-arm", mode="on-demand-failover", lever=80, world={})
-    written = receipt.receipt(live_history.events(a_night(decisions=(first,)), twenty), twenty)
-    assert written.fleet.lever_at_start == 100
-
-
-def test_receipt_that_begins_with_more_of_a_failover_starts_with_the_part_before(settings: Settings) -> None:
-    four = replace(settings, capacity=replace(settings.capacity, min=4, max=8))
-    world = {"percentage": 25}
-    first = decided(
-        5, signal={"wake": "alarm-lit"}, action="failover", mode="on-demand-failover", lever=75, world=world
-    )
-    written = receipt.receipt(live_history.events(a_night(decisions=(first,)), four), four)
-    assert written.fleet.lever_at_start == 25
 
 
 @pytest.mark.parametrize(("why", "kind"), [("no Spot capacity", "spot"), ("no on-demand capacity", "on-demand")])

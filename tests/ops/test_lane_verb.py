@@ -77,8 +77,3 @@ def test_an_id_that_no_line_shows_is_refused_before_any_command(fleet: Any, id: 
     with pytest.raises(UserError, match="allowed: an id that `fleetctl lane` shows"):
         lane.drop(aws, "llm", id)
     assert "ssm SendCommand" not in dict(aws.asked)
-
-
-def test_no_serving_box_is_said_before_any_command_is_sent(fleet: Any) -> None:
-    with pytest.raises(OperatorError, match="lane: no box of llm serves now"):
-        lane.lines(fleet(), "llm")

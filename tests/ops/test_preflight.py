@@ -41,12 +41,6 @@ def quota(value: float) -> dict[str, Any]:
     return {"service-quotas GetServiceQuota": {"Quota": {"Value": value}}}
 
 
-def test_a_quota_that_fits_the_small_pool_only_warns(ask: Any) -> None:
-    found = ask(account.spot_quota, quota(8), pools=("g6.xlarge", "g6.2xlarge"))
-    assert (found.level, "2 x 4, not 2 x 8" in found.found) == (Level.WARN, True)
-    assert "--desired-value 16" in found.remedy
-
-
 def test_each_kind_asks_for_its_own_quota_code(settings: Settings, answers: Any) -> None:
     aws = answers(quota(8))
     for check in (account.spot_quota, account.on_demand_quota):
@@ -54,87 +48,13 @@ def test_each_kind_asks_for_its_own_quota_code(settings: Settings, answers: Any)
     assert [arguments["QuotaCode"] for _, arguments in aws.asked] == ["L-3819A6DF", "L-DB2E81BA"]
 
 
-def test_a_missing_bootstrap_fails_and_an_old_one_too(ask: Any) -> None:
-    assert ask(account.bootstrap, {}).level is Level.FAIL
-    old = ask(account.bootstrap, {"ssm GetParameter": {"Parameter": {"Value": "5"}}})
-    assert (old.level, old.found) == (Level.FAIL, "bootstrap version 5, needed 6")
-    assert ask(account.bootstrap, {"ssm GetParameter": {"Parameter": {"Value": "21"}}}).level is Level.PASS
-
-
-@pytest.mark.parametrize(
-    ("free", "level"), [(10, Level.FAIL), (100, Level.FAIL), (101, Level.PASS), (1000, Level.PASS)]
-)
-def test_reserving_one_execution_must_leave_a_hundred(ask: Any, free: int, level: Level) -> None:
-    limit = {"lambda GetAccountSettings": {"AccountLimit": {"UnreservedConcurrentExecutions": free}}}
-    assert ask(account.lambda_concurrency, limit).level is level
-
-
-def test_a_function_with_its_reservation_needs_no_more(ask: Any) -> None:
-    scripted = {"lambda GetFunctionConcurrency": {"ReservedConcurrentExecutions": 1}}
-    assert ask(account.lambda_concurrency, scripted).level is Level.PASS
-
-
-def test_a_missing_linked_role_warns_with_the_command_that_makes_it(ask: Any) -> None:
-    found = ask(
-        account.linked_roles, {"iam GetRole": lambda RoleName: GONE if RoleName.endswith("EC2Spot") else {"Role": {}}}
-    )
-    assert found.level is Level.WARN
-    assert found.remedy == "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
-
-
-def test_a_gateways_first_cluster_in_an_account_needs_a_role_that_a_fleet_alone_does_not(ask: Any) -> None:
-    without_ecs = {"iam GetRole": lambda RoleName: GONE if RoleName.endswith("ECS") else {"Role": {}}}
-    assert ask(account.linked_roles, without_ecs).level is Level.PASS
-    found = ask(account.linked_roles, without_ecs, gateway=Gateway())
-    assert (found.level, found.remedy) == (
-        Level.WARN,
-        "aws iam create-service-linked-role --aws-service-name ecs.amazonaws.com",
-    )
-
-
 KEY = "arn:aws:kms:us-east-2:123456789012:key/0a1b"
 SCALING = "arn:aws:iam::123456789012:role/aws-service-role/autoscaling.amazonaws.com/AWSServiceRoleForAutoScaling"
-
-
-def test_an_ebs_key_without_a_grant_for_the_groups_role_fails(ask: Any) -> None:
-    scripted = {"kms ListGrants": {"Grants": []}, "kms GetKeyPolicy": {"Policy": "{}"}}
-    found = ask(account.ebs_key, scripted, ebs_key_arn=KEY)
-    assert (found.level, "aws kms create-grant" in found.remedy) == (Level.FAIL, True)
-
-
-@pytest.mark.parametrize(
-    "scripted",
-    [
-        {"kms ListGrants": {"Grants": [{"GranteePrincipal": SCALING}]}},
-        {"kms ListGrants": {"Grants": []}, "kms GetKeyPolicy": {"Policy": json.dumps({"Principal": SCALING})}},
-    ],
-)
-def test_a_grant_or_a_key_policy_for_the_groups_role_passes(ask: Any, scripted: dict[str, Any]) -> None:
-    assert ask(account.ebs_key, scripted, ebs_key_arn=KEY).level is Level.PASS
-
-
-def test_an_account_wide_customer_key_is_checked_as_if_it_stood_in_the_settings(ask: Any) -> None:
-    scripted = {
-        "ec2 GetEbsEncryptionByDefault": {"EbsEncryptionByDefault": True},
-        "ec2 GetEbsDefaultKmsKeyId": {"KmsKeyId": KEY},
-        "kms ListGrants": {"Grants": []},
-        "kms GetKeyPolicy": {"Policy": "{}"},
-    }
-    assert ask(account.ebs_key, scripted).level is Level.FAIL
 
 
 def offers(*pairs: tuple[str, str]) -> dict[str, Any]:
     rows = [{"Location": zone, "InstanceType": kind} for zone, kind in pairs]
     return {"ec2 DescribeInstanceTypeOfferings": {"InstanceTypeOfferings": rows}}
-
-
-def test_pools_that_no_zone_offers_fail_and_a_zone_without_one_warns(ask: Any) -> None:
-    change = {"pools": ("g6.xlarge",), "score_types": ("g6.xlarge",)}
-    assert ask(fleet.offerings, offers(), **change).level is Level.FAIL
-    found = ask(fleet.offerings, offers(("us-east-2a", "g6.xlarge")), **change)
-    assert (found.level, found.found) == (Level.WARN, "not offered: g6.xlarge in us-east-2b")
-    both = offers(("us-east-2a", "g6.xlarge"), ("us-east-2b", "g6.xlarge"))
-    assert ask(fleet.offerings, both, **change).level is Level.PASS
 
 
 def an_image(**change: Any) -> dict[str, Any]:
@@ -146,29 +66,6 @@ def an_image(**change: Any) -> dict[str, Any]:
         "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 75}}],
     }
     return {"ec2 DescribeImages": {"Images": [{**image, **change}]}}
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"Architecture": "arm64"}, "its architecture is arm64"),
-        ({"State": "pending"}, "its state is pending"),
-        (
-            {"BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 150}}]},
-            "its root volume needs 150 GiB, root_volume_gib is 100",
-        ),
-    ],
-)
-def test_an_image_that_no_box_could_start_from_fails(ask: Any, change: dict[str, Any], words: str) -> None:
-    found = ask(fleet.image, an_image(**change), ami_id="ami-0a1b2c3d")
-    assert (found.level, words in found.found) == (Level.FAIL, True)
-
-
-def test_an_image_that_is_not_pinned_warns(ask: Any) -> None:
-    scripted = {**an_image(), "ssm GetParameter": {"Parameter": {"Value": "ami-0a1b2c3d"}}}
-    found = ask(fleet.image, scripted)
-    assert (found.level, found.remedy) == (Level.WARN, "run `fleetctl pin-ami`")
-    assert ask(fleet.image, an_image(), ami_id="ami-0a1b2c3d").level is Level.PASS
 
 
 def test_an_image_of_another_region_is_missing_by_name(settings: Settings, answers: Any) -> None:
@@ -191,33 +88,11 @@ def stored(**heads: Any) -> dict[str, Any]:
 HEAD = {"ContentLength": 6_000_000_000, "Metadata": {"sha256": "0" * 64}}
 
 
-def test_missing_artifacts_fail_by_name(ask: Any) -> None:
-    found = ask(fleet.artifacts, stored(engine=HEAD, model=GONE, Modelfile=HEAD))
-    assert (found.level, found.found) == (Level.FAIL, "s3://store lacks artifacts/model.gguf")
-
-
-def test_artifacts_without_checksums_warn_and_with_them_pass(ask: Any) -> None:
-    bare = {**HEAD, "Metadata": {}}
-    assert ask(fleet.artifacts, stored(engine=HEAD, model=bare, Modelfile=HEAD)).level is Level.WARN
-    found = ask(fleet.artifacts, stored(engine=HEAD, model=HEAD, Modelfile=HEAD))
-    assert (found.level, "18.0 GB" in found.found) == (Level.PASS, True)
-
-
 def test_an_artifact_that_is_not_the_one_in_the_settings_fails(ask: Any, settings: Settings) -> None:
     pinned = dataclasses.replace(settings.model.gguf, sha256="1" * 64)
     model = dataclasses.replace(settings.model, gguf=pinned)
     found = ask(fleet.artifacts, stored(engine=HEAD, model=HEAD, Modelfile=HEAD), model=model)
     assert (found.level, "cdk.json says 1111" in found.found) == (Level.FAIL, True)
-
-
-def test_no_store_yet_warns(ask: Any) -> None:
-    assert ask(fleet.artifacts, {}).level is Level.WARN
-
-
-@pytest.mark.parametrize("status", ["REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"])
-def test_a_store_stack_without_a_bucket_is_told_with_its_status(ask: Any, status: str) -> None:
-    found = ask(fleet.artifacts, {"cloudformation DescribeStacks": {"Stacks": [{"StackStatus": status}]}})
-    assert (found.level, f"llm-store is {status}: it names no bucket" in found.found) == (Level.WARN, True)
 
 
 def test_a_fleet_whose_every_boot_is_cold_for_want_of_a_release_is_told(ask: Any) -> None:
@@ -257,37 +132,7 @@ def subnets(*rows: tuple[str, str, str], tables: Any = (MAIN,), endpoints: Any =
     }
 
 
-def test_subnets_in_another_order_than_the_zones_fail(ask: Any) -> None:
-    swapped = subnets(("subnet-1", "us-east-2b", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2a", "vpc-0a1b2c3d"))
-    assert (
-        "subnet-1 is in us-east-2b, the settings say us-east-2a"
-        in ask(network.network, swapped, network=EXISTING).found
-    )
-
-
-def test_a_subnet_of_another_vpc_fails(ask: Any) -> None:
-    foreign = subnets(("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-ffff"))
-    assert ask(network.network, foreign, network=EXISTING).found == "subnet-2 is in vpc-ffff, not vpc-0a1b2c3d"
-
-
 RIGHT = (("subnet-1", "us-east-2a", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2b", "vpc-0a1b2c3d"))
-
-
-def test_subnets_as_the_settings_say_pass(ask: Any) -> None:
-    assert ask(network.network, subnets(*RIGHT), network=EXISTING).level is Level.PASS
-
-
-def test_a_subnet_without_a_way_to_the_internet_fails(ask: Any) -> None:
-    private = {"RouteTableId": "rtb-p", "Associations": [{"SubnetId": "subnet-2"}], "Routes": [{"GatewayId": "local"}]}
-    found = ask(network.network, subnets(*RIGHT, tables=(MAIN, private)), network=EXISTING)
-    assert (found.level, found.found) == (Level.FAIL, "no route to an internet gateway: subnet-2")
-
-
-def test_subnets_without_an_s3_endpoint_fail_unless_the_fleet_makes_it(ask: Any) -> None:
-    found = ask(network.network, subnets(*RIGHT, endpoints=()), network=EXISTING)
-    assert (found.level, found.found) == (Level.FAIL, "no S3 gateway endpoint: subnet-1, subnet-2")
-    made = dataclasses.replace(EXISTING, route_table_ids=("rtb-main", "rtb-main"))
-    assert ask(network.network, subnets(*RIGHT, endpoints=()), network=made).level is Level.PASS
 
 
 @pytest.mark.parametrize(("service", "gateway"), [("s3", None), ("dynamodb", Gateway())])
@@ -319,13 +164,6 @@ PRIVATE = dataclasses.replace(EXISTING, private_subnets=True, route_table_ids=("
 
 def main_table(*routes: dict[str, str]) -> dict[str, Any]:
     return {**MAIN, "Routes": [{"GatewayId": "local", "DestinationCidrBlock": "10.0.0.0/16"}, *routes]}
-
-
-def test_private_subnets_pass_by_a_nat_and_fail_by_an_internet_gateway(ask: Any) -> None:
-    nat = main_table({"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"})
-    assert ask(network.network, subnets(*RIGHT, tables=(nat,), endpoints=()), network=PRIVATE).level is Level.PASS
-    public = ask(network.network, subnets(*RIGHT), network=PRIVATE)
-    assert (public.level, "which takes no private address: subnet-1, subnet-2" in public.found) == (Level.FAIL, True)
 
 
 def without_a_nat(*endpoints: str, without_private_dns: str = "") -> dict[str, Any]:
@@ -420,28 +258,6 @@ def subscribed(*rows: tuple[str, str]) -> dict[str, Any]:
     return {**FUNCTION, "sns ListSubscriptionsByTopic": {"Subscriptions": found}}
 
 
-def test_an_address_that_never_confirmed_fails_by_name(ask: Any) -> None:
-    found = ask(fleet.subscriptions, subscribed(("a@example.org", "PendingConfirmation"), ("b@example.org", "arn:b")))
-    assert (found.level, found.found) == (Level.FAIL, "not confirmed: a@example.org")
-    confirmed = subscribed(("b@example.org", "arn:b"))
-    assert ask(fleet.subscriptions, confirmed, mail=("b@example.org",)).level is Level.PASS
-
-
-def test_the_topics_list_is_compared_with_the_settings(ask: Any) -> None:
-    confirmed = subscribed(("b@example.org", "arn:b"))
-    new = ask(fleet.subscriptions, confirmed, mail=("a@example.org", "b@example.org"))
-    assert (new.level, new.found) == (Level.FAIL, "in cdk.json but not subscribed: a@example.org")
-    old = ask(fleet.subscriptions, confirmed)
-    assert (old.level, old.found) == (Level.WARN, "subscribed but not in cdk.json: b@example.org")
-
-
-def test_nobody_to_mail_warns_before_and_after_the_deploy(ask: Any) -> None:
-    assert ask(fleet.subscriptions, {}).level is Level.WARN
-    assert ask(fleet.subscriptions, subscribed()).level is Level.WARN
-    asked = ask(fleet.subscriptions, {}, mail=("a@example.org",))
-    assert (asked.level, asked.found) == (Level.WARN, "not deployed yet: a@example.org will be asked to confirm")
-
-
 def told(state: str | None, lever: str | None, live: int | None) -> dict[str, Any]:
     pairs = ((names.state_parameter("llm"), state), (names.lever_parameter("llm"), lever))
     distribution = {"InstancesDistribution": {"OnDemandPercentageAboveBaseCapacity": live}}
@@ -458,54 +274,12 @@ ARMED, FAILED_OVER, PINNED = (
 PART = json.dumps({"version": 1, "mode": "on-demand-failover", "part": 50})
 
 
-@pytest.mark.parametrize(
-    ("world", "level", "words"),
-    [
-        (told(None, None, None), Level.WARN, "not deployed yet"),
-        (told(ARMED, "0", 0), Level.PASS, "spot-armed: parameter 0, group 0, expected 0"),
-        (told(FAILED_OVER, "100", 100), Level.PASS, "expected 100"),
-        (told(ARMED, "100", 0), Level.FAIL, "parameter 100, group 0, expected 0"),
-        (told(PART, "50", 50), Level.PASS, "parameter 50, group 50, expected 50"),
-        (told(PART, "50", 100), Level.FAIL, "group 100, expected 50"),
-        (told(FAILED_OVER, "100", 0), Level.FAIL, "group 0, expected 100"),
-        (told(PINNED, "100", 0), Level.FAIL, "on-demand-pinned"),
-        (told("{", "0", 0), Level.FAIL, "cannot be read"),
-        (told(json.dumps({"version": 9, "mode": "spot-armed"}), "0", 0), Level.FAIL, "schema version 9"),
-        (told(None, "0", 0), Level.FAIL, "does not exist"),
-    ],
-)
-def test_state_parameter_and_group_must_say_the_same(ask: Any, world: Any, level: Level, words: str) -> None:
-    found = ask(fleet.lever, world)
-    assert (found.level, words in found.found) == (level, True), found
-
-
-def test_an_unfinished_transition_warns(ask: Any) -> None:
-    unfinished = {"kind": "failover", "at": "2026-07-22T00:35:43Z", "why": "x"}
-    state = json.dumps({"version": 1, "mode": "on-demand-failover", "unfinished": unfinished})
-    assert ask(fleet.lever, told(state, "0", 0)).level is Level.WARN
-
-
 def stack_states(**states: str) -> dict[str, Any]:
     def describe(StackName: str) -> Any:
         room = StackName.removeprefix("llm-")
         return {"Stacks": [{"StackStatus": states[room]}]} if room in states else GONE
 
     return {"cloudformation DescribeStacks": describe}
-
-
-@pytest.mark.parametrize(
-    ("states", "level"),
-    [
-        ({}, Level.PASS),
-        ({"store": "CREATE_COMPLETE"}, Level.PASS),
-        ({"group": "UPDATE_IN_PROGRESS"}, Level.WARN),
-        ({"group": "ROLLBACK_COMPLETE"}, Level.FAIL),
-        ({"group": "UPDATE_ROLLBACK_FAILED"}, Level.FAIL),
-        ({"group": "UPDATE_ROLLBACK_COMPLETE"}, Level.PASS),
-    ],
-)
-def test_a_stack_that_no_deploy_can_update_fails(ask: Any, states: dict[str, str], level: Level) -> None:
-    assert ask(fleet.stacks, stack_states(**states)).level is level
 
 
 FLIP = {
@@ -596,17 +370,6 @@ def test_a_role_in_another_partition_is_asked_about_that_partitions_resources(as
     assert "arn:aws-us-gov:iam::ACCOUNT" in ask(account.ebs_key, bare, ebs_key_arn=key).remedy
 
 
-def lit(state: str) -> dict[str, Any]:
-    return {"cloudwatch DescribeAlarms": {"MetricAlarms": [{"StateValue": state}]}}
-
-
-def test_a_deploy_while_the_alarm_is_lit_is_warned_of(ask: Any) -> None:
-    found = ask(deploy.alarm, lit("ALARM"))
-    assert (found.level, "hold the watchdog back" in found.found) == (Level.WARN, True)
-    assert ask(deploy.alarm, lit("OK")).level is Level.PASS
-    assert ask(deploy.alarm, {"cloudwatch DescribeAlarms": {"MetricAlarms": []}}).level is Level.PASS
-
-
 def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answers: Any) -> None:
     denied = AccessDeniedError("servicequotas:GetServiceQuota", "grant it")
     aws = answers({"service-quotas GetServiceQuota": denied})
@@ -640,24 +403,6 @@ def group_with(*suspended: str) -> dict[str, Any]:
     return {"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": [{"SuspendedProcesses": told}]}}
 
 
-@pytest.mark.parametrize("check", [roll.launching, roll.rolling])
-def test_before_the_first_deploy_nothing_stands_in_the_way(ask: Any, check: Any) -> None:
-    assert ask(check, {"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": []}}).level is Level.WARN
-
-
-def test_a_suspended_launch_fails_and_names_the_way(ask: Any) -> None:
-    found = ask(roll.launching, group_with("AZRebalance", "Launch"))
-    assert (found.level, "Launch is suspended (User suspended)" in found.found) == (Level.FAIL, True)
-    assert "`fleetctl resume" in found.remedy
-
-
-def test_another_suspended_process_warns(ask: Any) -> None:
-    found = ask(roll.launching, group_with("AZRebalance", "Terminate"))
-    assert (found.level, found.found) == (Level.WARN, "suspended, and not by the watchdog: Terminate")
-    assert "resume-processes --auto-scaling-group-name llm-gpu --scaling-processes Terminate" in found.remedy
-    assert ask(roll.launching, group_with("AZRebalance")).level is Level.PASS
-
-
 @pytest.mark.parametrize(
     ("state", "refresh", "found"),
     [
@@ -685,3 +430,198 @@ def test_a_state_that_cannot_be_read_hides_no_refresh(ask: Any) -> None:
     scripted = {**group_with(), "ssm GetParameters": {"Parameters": []}}
     scripted["autoscaling DescribeInstanceRefreshes"] = {"InstanceRefreshes": []}
     assert ask(roll.rolling, scripted).level is Level.PASS
+
+
+# --- one check, one world, what it finds; the last words stand in what was found or in its remedy ---------------------
+
+FEW = {"pools": ("g6.xlarge",), "score_types": ("g6.xlarge",)}
+MADE = dataclasses.replace(EXISTING, route_table_ids=("rtb-main", "rtb-main"))
+BARE_KEY: dict[str, Any] = {"kms ListGrants": {"Grants": []}, "kms GetKeyPolicy": {"Policy": "{}"}}
+CUSTOMER_KEY = {
+    "ec2 GetEbsEncryptionByDefault": {"EbsEncryptionByDefault": True},
+    "ec2 GetEbsDefaultKmsKeyId": {"KmsKeyId": KEY},
+}
+NEWEST = {"ssm GetParameter": {"Parameter": {"Value": "ami-0a1b2c3d"}}}
+PINNED_AMI = {"ami_id": "ami-0a1b2c3d"}
+BIG = [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 150}}]
+ALL = {"engine": HEAD, "model": HEAD, "Modelfile": HEAD}
+SWAPPED = (("subnet-1", "us-east-2b", "vpc-0a1b2c3d"), ("subnet-2", "us-east-2a", "vpc-0a1b2c3d"))
+FOREIGN = (RIGHT[0], ("subnet-2", "us-east-2b", "vpc-ffff"))
+LOCAL = {"RouteTableId": "rtb-p", "Associations": [{"SubnetId": "subnet-2"}], "Routes": [{"GatewayId": "local"}]}
+NAT = main_table({"DestinationCidrBlock": "0.0.0.0/0", "NatGatewayId": "nat-1"})
+CONFIRMED = subscribed(("b@example.org", "arn:b"))
+UNFINISHED = {"kind": "failover", "at": "2026-07-22T00:35:43Z", "why": "x"}
+NO_GROUP: dict[str, Any] = {"autoscaling DescribeAutoScalingGroups": {"AutoScalingGroups": []}}
+FAIL, WARN, PASS = Level.FAIL, Level.WARN, Level.PASS
+
+
+def without_role(service: str) -> dict[str, Any]:
+    return {"iam GetRole": lambda RoleName: GONE if RoleName.endswith(service) else {"Role": {}}}
+
+
+def bootstrapped(version: str) -> dict[str, Any]:
+    return {"ssm GetParameter": {"Parameter": {"Value": version}}}
+
+
+def free(executions: int) -> dict[str, Any]:
+    return {"lambda GetAccountSettings": {"AccountLimit": {"UnreservedConcurrentExecutions": executions}}}
+
+
+def store_is(status: str) -> dict[str, Any]:
+    return {"cloudformation DescribeStacks": {"Stacks": [{"StackStatus": status}]}}
+
+
+def lit(*states: str) -> dict[str, Any]:
+    return {"cloudwatch DescribeAlarms": {"MetricAlarms": [{"StateValue": state} for state in states]}}
+
+
+FOUND: tuple[tuple[Any, dict[str, Any], dict[str, Any], Level, str], ...] = (
+    (account.spot_quota, quota(8), {"pools": ("g6.xlarge", "g6.2xlarge")}, WARN, "2 x 4, not 2 x 8"),
+    (account.spot_quota, quota(8), {"pools": ("g6.xlarge", "g6.2xlarge")}, WARN, "--desired-value 16"),
+    (account.bootstrap, {}, {}, FAIL, ""),
+    (account.bootstrap, bootstrapped("5"), {}, FAIL, "bootstrap version 5, needed 6"),
+    (account.bootstrap, bootstrapped("21"), {}, PASS, ""),
+    *((account.lambda_concurrency, free(n), {}, FAIL, "") for n in (10, 100)),
+    *((account.lambda_concurrency, free(n), {}, PASS, "") for n in (101, 1000)),
+    (account.lambda_concurrency, {"lambda GetFunctionConcurrency": {"ReservedConcurrentExecutions": 1}}, {}, PASS, ""),
+    (
+        account.linked_roles,
+        without_role("EC2Spot"),
+        {},
+        WARN,
+        "aws iam create-service-linked-role --aws-service-name spot",
+    ),
+    (account.linked_roles, without_role("ECS"), {}, PASS, ""),  # a gateway's first cluster needs it, a fleet does not
+    (account.linked_roles, without_role("ECS"), {"gateway": Gateway()}, WARN, "--aws-service-name ecs.amazonaws.com"),
+    (account.ebs_key, BARE_KEY, {"ebs_key_arn": KEY}, FAIL, "aws kms create-grant"),
+    (account.ebs_key, {"kms ListGrants": {"Grants": [{"GranteePrincipal": SCALING}]}}, {"ebs_key_arn": KEY}, PASS, ""),
+    (
+        account.ebs_key,
+        {**BARE_KEY, "kms GetKeyPolicy": {"Policy": json.dumps({"Principal": SCALING})}},
+        {"ebs_key_arn": KEY},
+        PASS,
+        "",
+    ),
+    (account.ebs_key, {**BARE_KEY, **CUSTOMER_KEY}, {}, FAIL, ""),  # as if it stood in the settings
+    (fleet.offerings, offers(), FEW, FAIL, ""),
+    (fleet.offerings, offers(("us-east-2a", "g6.xlarge")), FEW, WARN, "not offered: g6.xlarge in us-east-2b"),
+    (fleet.offerings, offers(("us-east-2a", "g6.xlarge"), ("us-east-2b", "g6.xlarge")), FEW, PASS, ""),
+    (fleet.image, an_image(Architecture="arm64"), PINNED_AMI, FAIL, "its architecture is arm64"),
+    (fleet.image, an_image(State="pending"), PINNED_AMI, FAIL, "its state is pending"),
+    (
+        fleet.image,
+        an_image(BlockDeviceMappings=BIG),
+        PINNED_AMI,
+        FAIL,
+        "its root volume needs 150 GiB, root_volume_gib is 100",
+    ),
+    (fleet.image, {**an_image(), **NEWEST}, {}, WARN, "run `fleetctl pin-ami`"),
+    (fleet.image, an_image(), PINNED_AMI, PASS, ""),
+    (fleet.artifacts, stored(**{**ALL, "model": GONE}), {}, FAIL, "s3://store lacks artifacts/model.gguf"),
+    (fleet.artifacts, stored(**{**ALL, "model": {**HEAD, "Metadata": {}}}), {}, WARN, ""),
+    (fleet.artifacts, stored(**ALL), {}, PASS, "18.0 GB"),
+    (fleet.artifacts, {}, {}, WARN, ""),
+    *(
+        (fleet.artifacts, store_is(status), {}, WARN, f"llm-store is {status}: it names no bucket")
+        for status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE")
+    ),
+    (
+        network.network,
+        subnets(*SWAPPED),
+        {"network": EXISTING},
+        FAIL,
+        "subnet-1 is in us-east-2b, the settings say us-",
+    ),
+    (network.network, subnets(*FOREIGN), {"network": EXISTING}, FAIL, "subnet-2 is in vpc-ffff, not vpc-0a1b2c3d"),
+    (network.network, subnets(*RIGHT), {"network": EXISTING}, PASS, ""),
+    (
+        network.network,
+        subnets(*RIGHT, tables=(MAIN, LOCAL)),
+        {"network": EXISTING},
+        FAIL,
+        "no route to an internet gateway: subnet-2",
+    ),
+    (
+        network.network,
+        subnets(*RIGHT, endpoints=()),
+        {"network": EXISTING},
+        FAIL,
+        "no S3 gateway endpoint: subnet-1, subnet-2",
+    ),
+    (network.network, subnets(*RIGHT, endpoints=()), {"network": MADE}, PASS, ""),  # the fleet makes it
+    (network.network, subnets(*RIGHT, tables=(NAT,), endpoints=()), {"network": PRIVATE}, PASS, ""),
+    (
+        network.network,
+        subnets(*RIGHT),
+        {"network": PRIVATE},
+        FAIL,
+        "which takes no private address: subnet-1, subnet-2",
+    ),
+    (
+        fleet.subscriptions,
+        subscribed(("a@example.org", "PendingConfirmation"), ("b@example.org", "arn:b")),
+        {},
+        FAIL,
+        "not confirmed: a@example.org",
+    ),
+    (fleet.subscriptions, CONFIRMED, {"mail": ("b@example.org",)}, PASS, ""),
+    (
+        fleet.subscriptions,
+        CONFIRMED,
+        {"mail": ("a@example.org", "b@example.org")},
+        FAIL,
+        "in cdk.json but not subscribed: a@example.org",
+    ),
+    (fleet.subscriptions, CONFIRMED, {}, WARN, "subscribed but not in cdk.json: b@example.org"),
+    (fleet.subscriptions, {}, {}, WARN, ""),
+    (fleet.subscriptions, subscribed(), {}, WARN, ""),
+    (
+        fleet.subscriptions,
+        {},
+        {"mail": ("a@example.org",)},
+        WARN,
+        "not deployed yet: a@example.org will be asked to confirm",
+    ),
+    (fleet.lever, told(None, None, None), {}, WARN, "not deployed yet"),
+    (fleet.lever, told(ARMED, "0", 0), {}, PASS, "spot-armed: parameter 0, group 0, expected 0"),
+    (fleet.lever, told(FAILED_OVER, "100", 100), {}, PASS, "expected 100"),
+    (fleet.lever, told(ARMED, "100", 0), {}, FAIL, "parameter 100, group 0, expected 0"),
+    (fleet.lever, told(PART, "50", 50), {}, PASS, "parameter 50, group 50, expected 50"),
+    (fleet.lever, told(PART, "50", 100), {}, FAIL, "group 100, expected 50"),
+    (fleet.lever, told(FAILED_OVER, "100", 0), {}, FAIL, "group 0, expected 100"),
+    (fleet.lever, told(PINNED, "100", 0), {}, FAIL, "on-demand-pinned"),
+    (fleet.lever, told("{", "0", 0), {}, FAIL, "cannot be read"),
+    (fleet.lever, told(json.dumps({"version": 9, "mode": "spot-armed"}), "0", 0), {}, FAIL, "schema version 9"),
+    (fleet.lever, told(None, "0", 0), {}, FAIL, "does not exist"),
+    (fleet.lever, told(json.dumps({**json.loads(FAILED_OVER), "unfinished": UNFINISHED}), "0", 0), {}, WARN, ""),
+    (fleet.stacks, stack_states(), {}, PASS, ""),
+    (fleet.stacks, stack_states(store="CREATE_COMPLETE"), {}, PASS, ""),
+    (fleet.stacks, stack_states(group="UPDATE_IN_PROGRESS"), {}, WARN, ""),
+    (fleet.stacks, stack_states(group="ROLLBACK_COMPLETE"), {}, FAIL, ""),
+    (fleet.stacks, stack_states(group="UPDATE_ROLLBACK_FAILED"), {}, FAIL, ""),
+    (fleet.stacks, stack_states(group="UPDATE_ROLLBACK_COMPLETE"), {}, PASS, ""),
+    (deploy.alarm, lit("ALARM"), {}, WARN, "hold the watchdog back"),
+    (deploy.alarm, lit("OK"), {}, PASS, ""),
+    (deploy.alarm, lit(), {}, PASS, ""),
+    (roll.launching, NO_GROUP, {}, WARN, ""),
+    (roll.rolling, NO_GROUP, {}, WARN, ""),
+    (roll.launching, group_with("AZRebalance", "Launch"), {}, FAIL, "Launch is suspended (User suspended)"),
+    (roll.launching, group_with("AZRebalance", "Launch"), {}, FAIL, "`fleetctl resume"),
+    (roll.launching, group_with("AZRebalance", "Terminate"), {}, WARN, "suspended, and not by the watchdog: Terminate"),
+    (
+        roll.launching,
+        group_with("AZRebalance", "Terminate"),
+        {},
+        WARN,
+        "resume-processes --auto-scaling-group-name llm-gpu --scaling-processes Terminate",
+    ),
+    (roll.launching, group_with("AZRebalance"), {}, PASS, ""),
+)
+
+
+@pytest.mark.parametrize(("check", "world", "change", "level", "words"), FOUND)
+def test_a_check_finds_in_each_world_what_is_there_and_how_to_mend_it(
+    ask: Any, check: Any, world: dict[str, Any], change: dict[str, Any], level: Level, words: str
+) -> None:
+    found = ask(check, world, **change)
+    assert (found.level, words in f"{found.found}\n{found.remedy}") == (level, True), found

@@ -62,13 +62,6 @@ def reviewed(proposed: dict[str, Any], **moved: tuple[str, str]) -> Any:
     return review((Stack("llm-group", proposed, GROUP_TEMPLATE, moved),))
 
 
-def test_the_same_templates_say_that_nothing_changes() -> None:
-    result = reviewed(copy.deepcopy(GROUP_TEMPLATE))
-    assert result.changes == ()
-    assert "**Nothing**" in markdown(result)
-    assert "- **Rolls boxes:** no" in markdown(result)
-
-
 def test_changed_user_data_rolls_boxes_launch_first() -> None:
     result = reviewed(edited("Template", "Properties", "LaunchTemplateData", "UserData", value="two"))
     assert result.rolls == ("llm-group/Template changes LaunchTemplateData/UserData",)
