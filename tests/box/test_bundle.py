@@ -159,6 +159,7 @@ def test_engine_may_write_the_model_store_alone_wherever_the_boot_puts_it() -> N
 def test_lane_begins_behind_the_gate_off_the_boots_path_and_outlives_the_engine() -> None:
     unit = keys(box_config.BUNDLE / "units" / names.LANE_UNIT)
     assert (unit["Type"], unit["WatchdogSec"], unit["TimeoutStopSec"]) == ("notify", "10", "65")
+    assert unit["Restart"] == "always"  # one that hung, too
     assert float(unit["TimeoutStopSec"]) > line.STOPPING_SECONDS
     assert unit["Requires"] == unit["After"] == "fleet-gate.service"  # neither the engine nor the boot takes it along
     assert unit["BindReadOnlyPaths"] == "/run/systemd/notify /run/fleet/figures"  # or systemd never hears of it
@@ -173,6 +174,7 @@ def test_engine_is_on_loopback_and_its_start_ends_nobody_who_is_in_line() -> Non
     assert (words(unit, "IPAddressAllow"), words(unit, "IPAddressDeny")) == ({"localhost"}, {"any"})
     assert "ExecStartPre=+/usr/bin/python3 /opt/fleet/gate.py draining" in unit.read_text()
     assert (words(unit, "TimeoutStopSec"), words(unit, "SendSIGKILL")) == ({"65"}, {"no"})
+    assert words(unit, "Restart") == {"always"}
 
 
 # systemd.exec(5): each of these gives a unit a mount namespace of its own, which what it mounts does not leave.

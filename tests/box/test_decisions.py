@@ -311,6 +311,7 @@ LOADED = {"name": "tiny:latest", "digest": "d", "size": 9, "size_vram": 9, "cont
         ({}, {"context_length": 128}, "context length is 128, not 256"),
         ({}, {"context_length": None}, "context length is None, not 256"),
         ({}, {"size_vram": 5}, "only 5 of 9 bytes are in GPU memory"),
+        ({}, {"size": 0, "size_vram": 0}, "only 0 of 0 bytes are in GPU memory"),
     ],
 )
 def test_gate_opens_only_for_tokens_of_the_exact_model_wholly_loaded(

@@ -30,6 +30,12 @@ def test_gate_is_not_changed_for_the_keeper_once_the_box_leaves() -> None:
     assert gate.current() == gate.DRAINING
 
 
+def test_gate_that_is_closed_stays_closed_where_an_engine_starts_or_a_drain_begins() -> None:
+    paths.mark(paths.GATE, gate.CLOSED)
+    gate.set_state(gate.DRAINING, 11434)
+    assert gate.current() == gate.CLOSED
+
+
 def tools(folder: Path, monkeypatch: pytest.MonkeyPatch, **programs: str) -> None:
     """A machine whose only tools are these programs."""
     for name, text in programs.items():

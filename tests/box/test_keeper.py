@@ -214,20 +214,67 @@ def test_generation_that_does_not_end_is_told_with_its_age_every_minute(
     assert "GENERATION has run for 30 s, 2 callers wait; nothing here ends it" in capsys.readouterr().out
 
 
+def serves(monkeypatch: pytest.MonkeyPatch, lane: line.Told | None) -> list[int]:
+    """An engine with its model whole, and a lane; the ports where tokens are asked for."""
+    box, ports = box_on(), list[int]()
+    paths.mark(engine.manifest(box.model))
+    loaded = {
+        "name": engine.full_name(box.model),
+        "digest": readiness.digest(box),
+        "context_length": box.context_length,
+    }
+
+    def connect(timeout: float, port: int = names.ENGINE_PORT) -> Any:
+        ports.append(port)
+        return SimpleNamespace(connect=lambda: None, sock=None)
+
+    monkeypatch.setattr(engine, "connect", connect)
+    monkeypatch.setattr(engine, "answer", lambda *_: {"model": box.model, "done": True, "eval_count": 1})
+    monkeypatch.setattr(engine, "ask", lambda _: {"models": [{**loaded, "size": 9, "size_vram": 9}]})
+    monkeypatch.setattr(line, "look", lambda: lane)
+    return ports
+
+
+def test_warm_up_and_proof_go_past_the_line_and_the_self_prime_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proof that waited behind a stuck caller would have a good box replaced."""
+    ports, kept = serves(monkeypatch, told()), keeper.Keeper(box_on(), nobody)
+    readiness.warm_up(box_on(), 5)
+    kept._act(wedge.Action.PROVE, "")
+    assert kept._token is not None
+    assert kept._token.done.wait(5)
+    assert keeper.prime(box_on(), sight.Sight()) is wedge.Asked.CAME
+    assert ports == [names.ENGINE_PORT, names.ENGINE_PORT, box_on().port]
+
+
+def test_box_whose_lane_does_not_answer_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    serves(monkeypatch, None)
+    with pytest.raises(readiness.UnprovedError, match="the lane does not answer"):
+        readiness.warm_up(box_on(), 5)
+
+
+def test_store_is_looked_at_before_anything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    paths.mark(paths.OPENED)
+    monkeypatch.setattr(leave, "request", asked.append)
+    monkeypatch.setattr(line, "look", lambda: asked.append("the lane was asked"))
+    keeper.Keeper(box_on(), nobody).step()
+    assert asked == ["the instance store is empty"]
+
+
 def test_recovery_ends_the_engine_by_its_unit_and_proves_it_in_what_is_left_of_its_time_once_an_hour(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     done: list[Any] = []
     monkeypatch.setattr(gate, "set_state", lambda state, *_, **__: done.append(state))
     monkeypatch.setattr(keeper.systemctl, "stop", done.append)
-    monkeypatch.setattr(engine, "start", lambda *_: done.append("start"))
-    monkeypatch.setattr(keeper.readiness, "warm_up", lambda _, left: done.append(round(left)))
+    monkeypatch.setattr(engine, "start", lambda *_: time.sleep(0.2))
+    monkeypatch.setattr(keeper.readiness, "warm_up", lambda _, left: done.append(int(left + 0.1)))
     monkeypatch.setattr(leave, "request", done.append)
     kept = keeper.Keeper(box_on(), nobody)
     kept._act(wedge.Action.RECOVER, "stuck")
-    assert done == [gate.DRAINING, engine.UNIT, "start", gate.DRAINING, 420, gate.OPEN]
+    assert done == [gate.DRAINING, engine.UNIT, gate.DRAINING, 419, gate.OPEN]
     kept._act(wedge.Action.RECOVER, "stuck")
-    assert done[6:] == ["again: stuck"]
+    assert done[5:] == ["again: stuck"]
 
 
 def test_engine_that_is_not_started_anew_has_the_box_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
