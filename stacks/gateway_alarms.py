@@ -14,11 +14,12 @@ from stacks.base_stack import BaseStack
 from stacks.monitoring import FIVE_MINUTES, ONE_MINUTE, fleet_metric, mailing_alarm
 
 BROKEN_IN_FIVE_MINUTES = 5  # a reclaim breaks the one or two streams that it finds
+REFUSED_IN_FIVE_MINUTES = 5  # one may be its caller's own: a field or a prompt that the cloud does not take
 DOWN_MINUTES = 3
 
 
 class GatewayAlarms:
-    """Broken answers, nobody who could answer, no gateway at all, and the day's dollars."""
+    """Broken answers, nobody who could answer, no gateway at all, a fallback set wrong, and the day's dollars."""
 
     def __init__(
         self,
@@ -43,6 +44,12 @@ class GatewayAlarms:
                 "A caller was turned away: neither GPU nor fallback could answer in time",
                 names.METRIC_NOBODY_ANSWERED,
                 1,
+            ),
+            (
+                "gateway-fallback",
+                "The fallback takes no such requests: its key, its model or a field",
+                names.METRIC_FALLBACK_MISCONFIGURED,
+                REFUSED_IN_FIVE_MINUTES,
             ),
             (
                 "gateway-spend",

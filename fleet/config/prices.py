@@ -34,7 +34,7 @@ GATEWAY = (
     Item("two tasks on Fargate, arm64", 2 * (0.25 * 0.03238 + 0.5 * 0.00356) * HOURS),
     Item("their public IPv4 addresses", 2 * 0.005 * HOURS),
     Item("application load balancer", 0.0225 * HOURS),
-    Item("its alarms", 4 * 0.10),
+    Item("its alarms", 5 * 0.10),
     Item("its metrics", 20 * 0.30),
 )
 REQUEST_USD = 12 * 0.625e-6 + 1e-6 * 0.50  # DynamoDB's write units, and a line of 1 KB in the log

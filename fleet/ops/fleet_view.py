@@ -21,7 +21,13 @@ DECISIONS_SINCE_HOURS = 6  # twelve scans
 DECISION_SCANS = 2  # asked first: the log is told oldest first, in pages that may be empty
 DECISION_PAGES = 3  # of both windows: with the other twelve calls of a look, fifteen
 BOOTS_SINCE_DAYS = 14  # a minute each: within the 15 days for which CloudWatch keeps those
-GATEWAY_PAGES = ("gateway-down", "gateway-errors", "gateway-nobody-answers", "gateway-spend")  # a test has them all
+GATEWAY_PAGES = (  # a test has them all
+    "gateway-down",
+    "gateway-errors",
+    "gateway-fallback",
+    "gateway-nobody-answers",
+    "gateway-spend",
+)
 TOLD_SINCE_SECONDS = 300  # what is told every minute while it is so, and CloudWatch takes a minute or two
 
 

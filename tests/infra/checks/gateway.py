@@ -255,6 +255,13 @@ def alarms_mail_both_ways_and_name_their_page(t: Templates, s: Settings) -> None
     expected: dict[str, dict[str, Any]] = {
         "gateway-errors": {**ours, **first, **reached, "MetricName": names.METRIC_ANSWERS_BROKEN, "Threshold": 5},
         "gateway-nobody-answers": {**ours, **first, **reached, "MetricName": names.METRIC_NOBODY_ANSWERED},
+        "gateway-fallback": {
+            **ours,
+            **first,
+            **reached,
+            "MetricName": names.METRIC_FALLBACK_MISCONFIGURED,
+            "Threshold": 5,
+        },
         "gateway-spend": {**ours, **first, **reached, "MetricName": names.METRIC_FALLBACK_SPENT},
         "gateway-down": {
             "Namespace": "AWS/ApplicationELB",
