@@ -64,11 +64,6 @@ def test_window_of_a_drought_is_first_failure_patience_flip_and_boot(
     assert lost.seconds == (failover + 7 + BOOT_SECONDS) - (HOUR + 5)
 
 
-def test_market_that_answers_after_two_minutes_sees_no_failover(bridge: Settings) -> None:
-    log, _ = lived(market((HOUR, 0), (HOUR + 120, 1000)), settings=bridge, behaviour=exact(scores=HOPEFUL))
-    assert not told(log, "decision", action="failover")
-
-
 @pytest.mark.parametrize("patience", [60, 130, 300])
 def test_patience_is_a_setting(bridge: Settings, patience: int) -> None:
     settings = replace(bridge, bridge=replace(bridge.bridge, patience_seconds=patience))

@@ -121,16 +121,6 @@ def test_drill_narrates_live(market: Path) -> None:
     assert lines.index(next(x for x in lines if "ALARM" in x and "ALARM:" in x)) > 2
 
 
-def test_drill_without_a_watchdog_lasts_as_long_as_the_drought(market: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    call("drill", market, "--policy", "spot-only", "--out", out)
-    with (out / "events-spot-only.jsonl").open() as log:
-        measure = Measure()
-        for event in read_log(log):
-            measure.add(event)
-    assert max(window.seconds for window in measure.windows) > 3 * 3600
-
-
 @pytest.mark.parametrize(
     ("spot", "on_demand", "refused"),
     [
@@ -175,14 +165,6 @@ def test_a_mistake_is_one_message_and_exit_code_2(case: str) -> None:
     assert result.exit_code == 2
     assert message in result.output
     assert "Traceback" not in result.output
-
-
-def test_a_damaged_file_is_one_message_and_exit_code_2(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(json.dumps({"metadata": {"gap_seconds": 195}, "data": [1, -1]}))
-    result = call("drill", path)
-    assert result.exit_code == 2
-    assert "data[1]: -1" in result.output
 
 
 def test_sweep_names_what_is_not_beaten_and_draws_it(tmp_path: Path) -> None:

@@ -213,14 +213,6 @@ def test_a_successor_warms_up_before_its_predecessor_ends(settings: Settings) ->
     assert told(log, "box.unserving", why="replaced") == [in_service + 60]
 
 
-def test_a_refresh_into_a_drought_fails_after_an_hour_and_leaves_the_serving_box(settings: Settings) -> None:
-    cloud, log = flipped_back(settings, exact(replaces_wrong_kind=False), market((0.5, 0), hours=4))
-    cloud.start_refresh()
-    cloud.run(START + HOUR + 3700)
-    assert cloud.refreshes()[0].status == "Failed"
-    assert told(log, "box.ended") == []
-
-
 def test_a_refresh_that_is_cancelled_leaves_the_serving_box(settings: Settings) -> None:
     cloud, log = flipped_back(settings, exact(replaces_wrong_kind=False), market((0.5, 0), hours=4))
     cloud.start_refresh()

@@ -18,7 +18,7 @@ from fleet.sim.cloud.behaviour import Behaviour
 from fleet.sim.drills import drill
 from fleet.sim.drills import replay as history
 from fleet.sim.drills.drill import Drill
-from fleet.sim.policies.catalogue import DynamicFallback, Unwatched, WatchdogPolicy
+from fleet.sim.policies.catalogue import WatchdogPolicy
 from tests.drills.by_hand import lived
 
 Replay = tuple[drill.Result, tuple[Event, ...], dict[str, Any]]
@@ -72,16 +72,6 @@ def test_seven_reclaims_boot_eight_times_and_answer_before_the_alarm_fires() -> 
     healthy = [e.at for e in log if e.kind == "box.serving"][-1]
     assert abs((healthy - datetime.fromisoformat(outcome["healthy_target_about"])).total_seconds()) <= 60
     assert all(window.seconds < 12 * 60 for window in result.measure.windows)
-
-
-def test_a_morning_without_a_watchdog_leaves_the_fleet_empty_for_hours() -> None:
-    result = drill.run(Drill(history.load("07-21")), Unwatched(0))
-    assert max(window.seconds for window in result.measure.windows) > 3 * 3600
-
-
-def test_a_fallback_per_replica_is_degraded_for_one_boot_each() -> None:
-    result = drill.run(Drill(history.load("07-21")), DynamicFallback())
-    assert [round(window.seconds / 60, 1) for window in result.measure.windows] == [5.3, 5.3, 5.3, 5.3]
 
 
 @pytest.mark.parametrize("name", history.names())

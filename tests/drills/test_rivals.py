@@ -26,7 +26,7 @@ from fleet.sim.markets.market import Step
 from fleet.sim.policies.catalogue import DynamicFallback
 from fleet.sim.policies.timer import FixedTimer
 from tests.drills import fitting
-from tests.drills.by_hand import BOOT_SECONDS, START, exact, lived, market, with_steps
+from tests.drills.by_hand import BOOT_SECONDS, START, exact, lived, market, told, with_steps
 
 pytestmark = pytest.mark.slow  # drills whole regions
 
@@ -39,7 +39,7 @@ def levers(log: list[Event]) -> list[tuple[float, int]]:
     return [(e.at.timestamp() - START, e.fields["percentage"]) for e in log if e.kind == "lever"]
 
 
-def test_the_fixed_timer_fails_over_on_the_first_failure_and_returns_after_its_time_of_supply(
+def test_the_fixed_timer_fails_over_on_the_first_failure_and_returns_launch_first_after_its_time_of_supply(
     settings: Settings,
 ) -> None:
     log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000))
@@ -47,19 +47,14 @@ def test_the_fixed_timer_fails_over_on_the_first_failure_and_returns_after_its_t
     assert [spot, on_demand, again] == [0, 100, 0]
     assert failover == 3600 + 15 + 1  # the attempt at the notice, and its event
     assert 7200 + 1800 <= back <= 7200 + 1800 + 60
+    outages, serving = told(log, "box.unserving"), told(log, "box.serving")
+    assert serving[0] == 2 + BOOT_SECONDS
+    assert serving[2] < outages[1]  # spot serves before the on-demand box leaves
 
 
 def test_the_fixed_timer_starts_counting_anew_when_supply_ends(settings: Settings) -> None:
     log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000), (8000, 0), (8300, 1000))
     assert 8300 + 1800 <= levers(log)[-1][0] <= 8300 + 1800 + 60
-
-
-def test_the_fixed_timer_returns_launch_first(settings: Settings) -> None:
-    log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000))
-    outages = [e.at.timestamp() - START for e in log if e.kind == "box.unserving"]
-    serving = [e.at.timestamp() - START for e in log if e.kind == "box.serving"]
-    assert serving[0] == 2 + BOOT_SECONDS
-    assert serving[2] < outages[1]  # spot serves before the on-demand box leaves
 
 
 @pytest.mark.parametrize("region", levels.REGIONS)

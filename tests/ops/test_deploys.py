@@ -50,20 +50,6 @@ def told_states(log: list[Event]) -> list[str]:
 # --- over time -------------------------------------------------------------------------------------------------
 
 
-def test_a_template_change_rolls_launch_first(settings: Settings) -> None:
-    cloud, log = simulated(settings)
-    cloud.run(until=START + HOUR)
-    (old,) = (box.id for box in cloud.group().boxes)
-    cloud.autoscaling.start_refresh(has_desired_configuration=True)
-    cloud.run()
-    (new,) = (event.fields["box"] for event in log if event.kind == "box.serving" and event.fields["box"] != old)
-    served = next(e.at for e in log if e.kind == "box.serving" and e.fields["box"] == new)
-    stopped = next(e.at for e in log if e.kind == "box.unserving" and e.fields["box"] == old)
-    assert served < stopped
-    assert cloud.refreshes()[0].status == "Successful"
-    assert "ALARM" not in [event.fields.get("state") for event in log if event.kind == "alarm"]
-
-
 def test_a_template_change_in_a_drought_keeps_the_serving_box_and_fails(settings: Settings) -> None:
     cloud, log = simulated(settings, (HOUR / 2, 0))
     cloud.run(until=START + HOUR)
