@@ -73,7 +73,7 @@ async def test_a_crowd_that_takes_every_descriptor_does_not_silence_what_tells_s
 
 
 async def _act(turn: Turn) -> None:
-    await (silent(60) if turn.asked.body.get("max_tokens") == NEVER else answers(every=0.2))(turn)
+    await (silent(60) if turn.asked.body.get("max_tokens") == NEVER else answers(every=0.4))(turn)  # longer than a shutdown
 
 
 @on_loop
@@ -120,6 +120,8 @@ async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_onc
         process.send_signal(signal.SIGTERM)
         while b"STOPPING=1" not in said:
             said.append(await loop.sock_recv(told, 100))
+        late, _ = await ask()
+        assert b"503" in await late.readline()
         assert b"[DONE]" in await reader.readuntil(b"[DONE]")
         writer.close()
         _, logged = await process.communicate()
