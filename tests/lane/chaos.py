@@ -185,6 +185,7 @@ async def ramp(place: Path) -> Found:
     async with Target(paced(lengths.A10G / scale)) as engine, the_cloud(scale) as cloud:
         async with parts(place, engine.url, cloud.url, scale) as those, session() as callers_:
             await those.taught(callers_, lengths.MEDIAN_TOKENS)
+            await emptied(those, 0.0)  # a lane writes its line after the answer
             taught, before = len(those.lane_lines()), len(cloud.asked)
             for at_once, many in RAMP:
                 left = iter(range(many))
