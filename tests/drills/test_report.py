@@ -37,6 +37,7 @@ def test_page_is_one_file_of_all_that_was_told_alike_each_time_and_asks_nothing_
     assert not re.search(r"""(src|href)=["'](?!data:|#)|@import|<script""", text)
     for words in ("a &lt;mail&gt; subject", "its body", "a reason to skip"):
         assert words in text
+    assert "a <mail> subject" not in text, "nor in the tables: a picture escapes by itself"
     assert (tmp_path / "one/timeline.svg").stat().st_size > 0
     assert (tmp_path / "one/timeline.png").read_bytes().startswith(b"\x89PNG")
 
