@@ -73,7 +73,8 @@ async def test_a_crowd_that_takes_every_descriptor_does_not_silence_what_tells_s
 
 
 async def _act(turn: Turn) -> None:
-    await (silent(60) if turn.asked.body.get("max_tokens") == NEVER else answers(every=0.4))(turn)  # longer than a shutdown
+    answers_longer_than_a_shutdown = answers(every=0.4)
+    await (silent(60) if turn.asked.body.get("max_tokens") == NEVER else answers_longer_than_a_shutdown)(turn)
 
 
 @on_loop
