@@ -13,7 +13,6 @@ from enum import StrEnum
 from fleet.config.gateway_settings import Budgets, Retries
 
 FRESH_PAUSE_SECONDS = 0.25  # between two fresh connections
-BOXES_MOST = 3  # that are asked one after the other before the cloud is
 LINE_PAUSE_SECONDS = 0.15  # between two tries of a request that is back in the line: no GPU idles for longer beside it
 DEFAULT_RETRY_AFTER_SECONDS = 30
 RETRY_AFTER_HONOURED_SECONDS = 120  # SDKs that are told to wait longer give up
@@ -148,7 +147,7 @@ def _gpu_again(now: Situation, last: Failure | None) -> AskTarget | None:
         return None if all_refused(now.failures, now.retries) else AskTarget(Tier.GPU, FRESH_PAUSE_SECONDS, True)
     if last.kind is Kind.BUSY:
         boxes = [failure.box for failure in same]
-        new = last.box and len(set(boxes)) == len(boxes) < BOXES_MOST
+        new = last.box and len(set(boxes)) == len(boxes) < now.retries.boxes
         return AskTarget(Tier.GPU, fresh=True) if new else None
     if last.kind is Kind.RESET or last.status == SERVER_ERROR:
         crashes = [failure for failure in now.failures if failure.kind is Kind.RESET or failure.status == SERVER_ERROR]

@@ -5,9 +5,6 @@ from collections import deque
 from fleet.config.gateway_settings import Fallback
 from gateway.fallback import p95
 
-OWN_PAUSE_SECONDS = 5.0  # after a 429 of the cloud that names no time
-FAILURES_MOST = 3  # of the cloud in a row; then it is left alone for a while
-BREAK_SECONDS = 30.0
 REMEMBERED = 100  # whole answers of the cloud, of which the p95 is taken
 
 
@@ -44,13 +41,13 @@ class Restraint:
     def judged(self, now: float, *, well: bool) -> None:
         """Its breaker: what fails again and again is not asked by every request in turn."""
         self._failed = 0 if well else self._failed + 1
-        if self._failed >= FAILURES_MOST:
+        if self._failed >= self._config.failures:
             self._failed = 0
-            self._pause(now + BREAK_SECONDS)
+            self._pause(now + self._config.break_seconds)
 
     def too_many(self, now: float, retry_after_seconds: float | None) -> None:
         """It answered with a 429."""
-        self._pause(now + (retry_after_seconds or OWN_PAUSE_SECONDS))
+        self._pause(now + (retry_after_seconds or self._config.pause_seconds))
 
     def _pause(self, until: float) -> None:
         """A shorter one ends none that it asked for."""

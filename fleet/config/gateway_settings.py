@@ -46,6 +46,7 @@ class Retries(Section):
     fresh_connections: int = number(3, ge=1, le=10, why="two boxes overlap in a roll, and the balancer names who left")
     fresh_seconds: float = amount(1, le=10, why="refused for so long says that there is no box")
     retry_after_seconds: float = amount(5, le=30, why="a 429 or 503 that asks for more is not waited for")
+    boxes: int = number(3, ge=1, le=10, why="busy ones that are asked one after the other")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,9 @@ class Fallback(Section):
     )
     continues: bool = False  # declares that it goes on with a trailing assistant message
     concurrency: int = number(16, ge=1, le=1000, why="requests at once that each task sends it; two tasks run")
+    failures: int = number(3, ge=1, le=100, why="in a row, as each task counts them; then it is left alone")
+    break_seconds: float = amount(30, le=600, why="so long; requests have the GPU's line meanwhile")
+    pause_seconds: float = amount(5, le=120, why="after a 429 of its own that names no time")
     dollars_per_day: float = amount(10, le=100000, why="then it is not asked until midnight UTC, and an alarm mails")
     dollars_per_million_input: float = amount(0.5, le=1000, why="a model of the same size, July 2026")
     dollars_per_million_output: float = amount(1.5, le=1000, why="a model of the same size, July 2026")

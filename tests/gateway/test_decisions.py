@@ -6,12 +6,13 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from fleet.config.gateway_settings import Budgets, Gateway, Retries
+from fleet.config.gateway_settings import Budgets, Fallback, Gateway, Retries
 from gateway import admission, callers, fallback
 from gateway.admission import Refusal
 from gateway.breaker import PROBE_SECONDS, RETURNS_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import Failure, Kind, PassOn, Refuse, Situation, Tier, Wait
+from gateway.restraint import Restraint
 from relay.site import site
 from tests.gateway.running import dumps
 
@@ -107,6 +108,23 @@ def test_what_is_tried_at_the_gpu_once_more_is_as_the_settings_say() -> None:
     assert fallback.next_step(Situation(0.0, 30.0, busy)) == fallback.AskTarget(Tier.CLOUD)
     patient = Situation(0.0, 30.0, busy, retries=Retries(retry_after_seconds=8))
     assert fallback.next_step(patient) == fallback.AskTarget(Tier.GPU, 8.0)
+    full = (Failure(Tier.GPU, Kind.BUSY, 0.0, 503, box="i-1"),)
+    assert fallback.next_step(Situation(0.0, 30.0, full)) == fallback.AskTarget(Tier.GPU, fresh=True)
+    assert fallback.next_step(Situation(0.0, 30.0, full, retries=Retries(boxes=1))) == fallback.AskTarget(Tier.CLOUD)
+
+
+def test_how_soon_and_for_how_long_the_cloud_is_left_alone_is_as_the_settings_say() -> None:
+    cloud = Restraint(Fallback(url="https://cloud", failures=2, break_seconds=7, pause_seconds=3))
+
+    def open_at(now: float) -> bool:
+        return not cloud.closed(now, continues=False)
+
+    cloud.judged(0.0, well=False)
+    assert open_at(0.0)
+    cloud.judged(0.0, well=False)
+    assert (open_at(6.9), open_at(7.0)) == (False, True)
+    cloud.too_many(10.0, None)
+    assert (open_at(12.9), open_at(13.0)) == (False, True)
 
 
 @pytest.mark.parametrize(
