@@ -1,4 +1,4 @@
-"""From an alarm's change of state to the function: EventBridge rules with Lambda targets, alarm actions, schedules.
+"""From an alarm's change of state to the function: EventBridge rules with Lambda targets, alarm actions.
 
 moto changes an alarm's state and tells nobody. Here the state change becomes the event that AWS sends, rules match it,
 and the deployed function runs, if its resource policy lets EventBridge call it.
@@ -13,7 +13,6 @@ from moto.awslambda.models import lambda_backends
 from moto.cloudwatch import models as cloudwatch
 from moto.core.utils import utcnow
 from moto.events import models as events
-from moto.scheduler.models import scheduler_backends
 from moto.sns.models import sns_backends
 
 from fleet.localaws import ACCOUNT, control
@@ -21,11 +20,11 @@ from fleet.localaws.lambdas import in_background
 from fleet.localaws.patching import extend
 
 
-def _invoke(arn: str, payload: str, principal: str | None) -> None:
-    """Start an asynchronous invocation; `principal` must be admitted by the function's own policy."""
+def _invoke(arn: str, payload: str) -> None:
+    """Start an asynchronous invocation, if the function's own policy admits EventBridge."""
     function = lambda_backends[ACCOUNT][arn.split(":")[3]].get_function(arn)
     admitted = {json.dumps(statement["Principal"]) for statement in function.policy.statements}
-    if principal is None or any(principal in text for text in admitted):
+    if any("events.amazonaws.com" in text for text in admitted):
         in_background(lambda: function._invoke_lambda(payload))
 
 
@@ -37,7 +36,7 @@ def send_to_targets(original: Any, rule: Any, event: Any, transform_input: bool 
         return
     functions = [target for target in rule.targets if ":lambda:" in target["Arn"]]
     for target in functions:
-        _invoke(target["Arn"], target.get("Input") or json.dumps(event, default=str), "events.amazonaws.com")
+        _invoke(target["Arn"], target.get("Input") or json.dumps(event, default=str))
     others = [target for target in rule.targets if target not in functions]
     if others:
         kept, rule.targets = rule.targets, others
@@ -126,22 +125,6 @@ def deliver(event: dict[str, Any]) -> None:
 
 
 @control.verb
-def tick(region: str) -> int:
-    """Run every enabled schedule once, now; the number of functions invoked."""
-    started = 0
-    for rule in list(events.events_backends[ACCOUNT][region].event_buses["default"].rules.values()):
-        for target in rule.targets if rule.scheduled_expression and rule.state == "ENABLED" else []:
-            _invoke(target["Arn"], target.get("Input", "{}"), "events.amazonaws.com")
-            started += 1
-    for group in scheduler_backends[ACCOUNT][region].schedule_groups.values():
-        for schedule in group.schedules.values():
-            if schedule.state == "ENABLED" and ":lambda:" in schedule.target["Arn"]:
-                _invoke(schedule.target["Arn"], schedule.target.get("Input", "{}"), None)  # by the schedule's own role
-                started += 1
-    return started
-
-
-@control.verb
 def mails(region: str) -> list[dict[str, str]]:
     """Everything published to topics, in order: topic, subject, body."""
     return [
@@ -149,13 +132,3 @@ def mails(region: str) -> list[dict[str, str]]:
         for topic in sns_backends[ACCOUNT][region].topics.values()
         for _, message, subject, *_ in topic.sent_notifications
     ]
-
-
-@control.verb
-def stack_status(stack: str, status: str, region: str) -> None:
-    """Pretend that a deploy of a stack is under way, or over."""
-    from moto.cloudformation.models import cloudformation_backends
-
-    for candidate in cloudformation_backends[ACCOUNT][region].stacks.values():
-        if stack in (candidate.name, candidate.stack_id):
-            candidate.status = status

@@ -9,7 +9,6 @@ from typing import Any
 
 from moto.core.common_models import CloudFormationModel
 from moto.logs.models import LogGroup
-from moto.sqs.models import sqs_backends
 
 from fleet.localaws import ACCOUNT
 from fleet.localaws.loopback import client
@@ -50,9 +49,7 @@ class Declared(CloudFormationModel):
     def get_cfn_attribute(self, attribute_name: str) -> Any:
         if attribute_name == "Arn":
             service, _, kind = self.TYPE.removeprefix("AWS::").lower().partition("::")
-            separator = "/" if service == "scheduler" else ":"
-            middle = "default/" if service == "scheduler" else ""
-            return f"arn:aws:{service}:{self.region}:{ACCOUNT}:{kind}{separator}{middle}{self.name}"
+            return f"arn:aws:{service}:{self.region}:{ACCOUNT}:{kind}:{self.name}"
         return self.name
 
     @classmethod
@@ -111,18 +108,6 @@ def _remove_subscription(region: str, name: str, properties: Properties) -> None
     client("sns", region).unsubscribe(SubscriptionArn=name)
 
 
-def _put_schedule(region: str, name: str, properties: Properties) -> None:
-    scheduler = client("scheduler", region)
-    try:
-        scheduler.create_schedule(**{**properties, "Name": name})
-    except scheduler.exceptions.ConflictException:
-        scheduler.update_schedule(**{**properties, "Name": name})
-
-
-def _remove_schedule(region: str, name: str, properties: Properties) -> None:
-    client("scheduler", region).delete_schedule(Name=name)
-
-
 def _put_document(region: str, name: str, properties: Properties) -> str:
     ssm = client("ssm", region)
     name = properties.get("Name", name)
@@ -154,12 +139,6 @@ def _remove_scaling_policy(region: str, name: str, properties: Properties) -> No
     )
 
 
-def _put_queue_policy(region: str, name: str, properties: Properties) -> None:
-    for url in properties["Queues"]:
-        queue = sqs_backends[ACCOUNT][region].get_queue(url.split("/")[-1])
-        queue._set_attributes({"Policy": json.dumps(properties["PolicyDocument"])})
-
-
 @extend(LogGroup, "get_cfn_attribute")
 def log_group_attribute(original: Any, group: Any, name: str) -> Any:
     """A log group's ARN ends in `:*` in CloudFormation: a grant on it covers the streams."""
@@ -169,13 +148,10 @@ def log_group_attribute(original: Any, group: Any, name: str) -> Any:
 declare("AWS::CloudWatch::Alarm", "AlarmName", _put_alarm, _remove_alarm)
 declare("AWS::SNS::TopicPolicy", "", _put_topic_policy)
 declare("AWS::SNS::Subscription", "", _put_subscription, _remove_subscription)
-declare("AWS::Scheduler::Schedule", "Name", _put_schedule, _remove_schedule)
 declare("AWS::SSM::Document", "Name", _put_document, _remove_document)  # moto's takes content as text only
-declare("AWS::SQS::QueuePolicy", "", _put_queue_policy)
 declare("AWS::AutoScaling::ScalingPolicy", "", _put_scaling_policy, _remove_scaling_policy)
 
 # Kept as written; nothing here acts on them, the templates' tests look at their properties.
 declare("AWS::S3::BucketPolicy")  # moto would enforce it without its conditions: "deny unless TLS" denies everything
 declare("AWS::Lambda::EventInvokeConfig")
-declare("AWS::Logs::MetricFilter", "FilterName")
 declare("AWS::EC2::SecurityGroupEgress")
