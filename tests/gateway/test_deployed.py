@@ -238,17 +238,6 @@ async def test_tasks_that_do_not_come_up_fail_the_deploy_and_the_old_ones_serve_
     assert (await asked(standing))[0] == 200
 
 
-def test_a_table_deleted_by_hand_is_not_made_again_by_a_deploy_of_the_same_gateway(
-    standing: Deployed, several_assembly: Path, tmp_path: Path
-) -> None:
-    """So docs/runbook/gateway-down.md restores it."""
-    with standing.aws.fork(tmp_path / "copy") as copy:
-        copy.client("dynamodb").delete_table(TableName=names.gateway_table("llm"))
-        cloud_assembly.deploy(copy, several_assembly, STACK)
-        with pytest.raises(copy.client("dynamodb").exceptions.ResourceNotFoundException):
-            copy.client("dynamodb").describe_table(TableName=names.gateway_table("llm"))
-
-
 def test_another_port_behind_a_gateway_that_chooses_among_boxes_is_refused_before_the_deploy_fails(
     standing: Deployed, tmp_path: Path
 ) -> None:
