@@ -10,7 +10,7 @@ from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from fleet.account.aws_errors import explain
+from fleet.account.aws_errors import MissingError, explain
 from fleet.core import names
 
 # An operator waits for the answer: four tries, and a dead endpoint is told within half a minute.
@@ -60,6 +60,13 @@ class Aws:
         except (BotoCoreError, ClientError) as error:
             raise explain(error, service=service, operation=operation) from None
         return answer
+
+    def find(self, service: str, operation: str, **arguments: Any) -> dict[str, Any] | None:
+        """The same; None where what it asks for does not exist."""
+        try:
+            return self.call(service, operation, **arguments)
+        except MissingError:
+            return None
 
     def pages(self, service: str, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
         """Every page of one read."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from fleet.account.aws_errors import MissingError
 from fleet.config.failover_bound import dark_seconds
 from fleet.config.settings import Settings
 from fleet.core import names
@@ -141,10 +140,8 @@ class Before:
 
 def template(day: Day, fault: str) -> str:
     """The id of this fleet's template of that fault; StageError where there is none."""
-    try:
-        found = day.stage.aws.call("fis", "ListExperimentTemplates", maxResults=100)["experimentTemplates"]
-    except MissingError:
-        found = []
+    answer = day.stage.aws.find("fis", "ListExperimentTemplates", maxResults=100)
+    found = answer["experimentTemplates"] if answer else []
     wanted = {names.TAG_FLEET: day.fleet, names.TAG_FAULT: fault}.items()
     mine = [each["id"] for each in found if wanted <= each.get("tags", {}).items()]
     if not mine:

@@ -69,11 +69,7 @@ def find(aws: Aws, bucket: str, settings: Settings) -> Built:
 def awaits_release(aws: Aws, bucket: str, settings: Settings) -> bool:
     """Whether every boot of the published files is cold for want of a release."""
     key, _ = _published(aws, bucket, settings)
-    try:
-        aws.call("s3", "HeadObject", Bucket=bucket, Key=names.released(key))
-    except MissingError:
-        return True
-    return False
+    return aws.find("s3", "HeadObject", Bucket=bucket, Key=names.released(key)) is None
 
 
 def _published(aws: Aws, bucket: str, settings: Settings) -> tuple[str, dict[str, dict[str, Any]]]:

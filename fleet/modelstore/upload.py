@@ -140,7 +140,7 @@ def store_bucket(aws: Aws, fleet: str) -> str:
 def missing(aws: Aws, bucket: str, settings: Settings) -> list[str]:
     """Keys that the first box will ask for and the store lacks."""
     keys = [artifact.key for artifact in (settings.model.engine, settings.model.gguf, settings.model.modelfile)]
-    return [key for key in keys if _head(aws, bucket, key) is None]
+    return [key for key in keys if aws.find("s3", "HeadObject", Bucket=bucket, Key=key) is None]
 
 
 def upload(aws: Aws, bucket: str, file: Checked, progress: Progress, *, part_bytes: int = PART_BYTES) -> bool:
@@ -172,15 +172,8 @@ def upload(aws: Aws, bucket: str, file: Checked, progress: Progress, *, part_byt
 
 
 def _published(aws: Aws, bucket: str, file: Checked) -> bool:
-    found = _head(aws, bucket, file.key)
+    found = aws.find("s3", "HeadObject", Bucket=bucket, Key=file.key)
     return found is not None and found.get("Metadata", {}).get(names.METADATA_SHA256) == file.sha256
-
-
-def _head(aws: Aws, bucket: str, key: str) -> dict[str, Any] | None:
-    try:
-        return aws.call("s3", "HeadObject", Bucket=bucket, Key=key)
-    except MissingError:
-        return None
 
 
 def _begun(aws: Aws, target: dict[str, str], file: Checked, part_bytes: int) -> tuple[str | None, dict[int, str]]:

@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 from fleet.account.access import Aws
-from fleet.account.aws_errors import MissingError
 from fleet.config.settings import Settings
 from fleet.core import names
 
@@ -30,14 +29,8 @@ class Ground:
     @cached_property
     def function(self) -> dict[str, Any] | None:
         """The watchdog's configuration (its role, its environment); None before the first deploy."""
-        try:
-            return self.aws.call(
-                "lambda",
-                "GetFunctionConfiguration",
-                FunctionName=names.watchdog_function(self.settings.fleet_name),
-            )
-        except MissingError:
-            return None
+        name = names.watchdog_function(self.settings.fleet_name)
+        return self.aws.find("lambda", "GetFunctionConfiguration", FunctionName=name)
 
     @cached_property
     def group(self) -> dict[str, Any] | None:

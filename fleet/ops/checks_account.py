@@ -2,7 +2,6 @@
 
 from dataclasses import fields
 
-from fleet.account.aws_errors import MissingError
 from fleet.config.settings import Capacity
 from fleet.core import names
 from fleet.ops.checks import Finding, Ground, failed, passed, warned
@@ -29,13 +28,11 @@ def credentials(ground: Ground) -> Finding:
 def bootstrap(ground: Ground) -> Finding:
     """Whether the CDK can deploy here."""
     remedy = f"run `cdk bootstrap aws://ACCOUNT/{ground.settings.region}`"
-    try:
-        found = ground.aws.call("ssm", "GetParameter", Name=BOOTSTRAP_PARAMETER)["Parameter"]["Value"]
-    except MissingError:
+    answer = ground.aws.find("ssm", "GetParameter", Name=BOOTSTRAP_PARAMETER)
+    if answer is None:
         return failed("the CDK's bootstrap stack is not in this account and region", remedy)
-    if int(found) < BOOTSTRAP_NEEDED:
-        return failed(f"bootstrap version {found}, needed {BOOTSTRAP_NEEDED}", remedy)
-    return passed(f"bootstrap version {found}, needed {BOOTSTRAP_NEEDED}")
+    found = f"bootstrap version {answer['Parameter']['Value']}, needed {BOOTSTRAP_NEEDED}"
+    return passed(found) if int(answer["Parameter"]["Value"]) >= BOOTSTRAP_NEEDED else failed(found, remedy)
 
 
 def spot_quota(ground: Ground) -> Finding:
@@ -102,14 +99,10 @@ def room(ground: Ground) -> Finding:
 
 def lambda_concurrency(ground: Ground) -> Finding:
     """Whether one execution is left to reserve: the watchdog's own mutex."""
-    try:
-        answer = ground.aws.call(
-            "lambda", "GetFunctionConcurrency", FunctionName=names.watchdog_function(ground.settings.fleet_name)
-        )
-        if answer.get("ReservedConcurrentExecutions") == 1:
-            return passed("the watchdog has its one reserved execution")
-    except MissingError:
-        pass  # not deployed yet: what follows says whether it can be
+    function = names.watchdog_function(ground.settings.fleet_name)
+    deployed = ground.aws.find("lambda", "GetFunctionConcurrency", FunctionName=function)
+    if deployed and deployed.get("ReservedConcurrentExecutions") == 1:
+        return passed("the watchdog has its one reserved execution")
     free = int(ground.aws.call("lambda", "GetAccountSettings")["AccountLimit"]["UnreservedConcurrentExecutions"])
     if free <= UNRESERVED_FLOOR:
         return failed(
@@ -122,18 +115,12 @@ def lambda_concurrency(ground: Ground) -> Finding:
 
 def linked_roles(ground: Ground) -> Finding:
     """Whether the roles that AWS's own services act through exist."""
-    missing = []
     roles = {**names.LINKED_ROLES, **(LINKED_ROLES_GATEWAY if ground.settings.gateway else {})}
-    for role, service in roles.items():
-        try:
-            ground.aws.call("iam", "GetRole", RoleName=role)
-        except MissingError:
-            missing.append((role, service))
+    missing = [role for role in roles if ground.aws.find("iam", "GetRole", RoleName=role) is None]
     if missing:
-        commands = "; ".join(
-            f"aws iam create-service-linked-role --aws-service-name {service}" for _, service in missing
-        )
-        return warned(f"missing: {', '.join(role for role, _ in missing)}; a deploy makes them if it can", commands)
+        make = "aws iam create-service-linked-role --aws-service-name"
+        commands = "; ".join(f"{make} {roles[role]}" for role in missing)
+        return warned(f"missing: {', '.join(missing)}; a deploy makes them if it can", commands)
     return passed(", ".join(roles))
 
 

@@ -17,11 +17,9 @@ def stacks(ground: Ground) -> Finding:
     stacks = names.ALL_STACKS if ground.settings.gateway else names.STACKS
     states = {}
     for stack in stacks:
-        try:
-            described = ground.aws.call("cloudformation", "DescribeStacks", StackName=names.stack(fleet, stack))
+        described = ground.aws.find("cloudformation", "DescribeStacks", StackName=names.stack(fleet, stack))
+        if described:
             states[stack] = described["Stacks"][0]["StackStatus"]
-        except MissingError:
-            continue
     if not states:
         return passed("no stack yet: a first deploy")
     bad = {stack: status for stack, status in states.items() if "FAILED" in status or status == "ROLLBACK_COMPLETE"}
@@ -89,9 +87,8 @@ def artifacts(ground: Ground) -> Finding:
         )
     absent, unchecked, size = [], [], 0
     for artifact in (model.engine, model.gguf, model.modelfile):
-        try:
-            head = ground.aws.call("s3", "HeadObject", Bucket=bucket, Key=artifact.key, ChecksumMode="ENABLED")
-        except MissingError:
+        head = ground.aws.find("s3", "HeadObject", Bucket=bucket, Key=artifact.key, ChecksumMode="ENABLED")
+        if head is None:
             absent.append(artifact.key)
             continue
         size += head["ContentLength"]

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 
-from fleet.account.aws_errors import MissingError
 from fleet.ops.checks import Check, Finding, Ground, failed, passed, warned
 
 BUILDER_VARIABLE, BUILDER = "CDK_DOCKER", "docker"  # the CDK CLI's own
@@ -39,9 +38,8 @@ def secret(ground: Ground) -> Finding:
     if gateway is None or not gateway.fallback.key_secret:
         return passed("the fallback needs no secret" if gateway and gateway.fallback.url else "there is no fallback")
     name = gateway.fallback.key_secret
-    try:
-        found = ground.aws.call("secretsmanager", "DescribeSecret", SecretId=name)
-    except MissingError:
+    found = ground.aws.find("secretsmanager", "DescribeSecret", SecretId=name)
+    if found is None:
         return warned(
             f"the secret {name} does not exist: the fallback would refuse every request",
             f"aws secretsmanager create-secret --name {name} --secret-string KEY; it is read at the next request",

@@ -17,7 +17,7 @@ import time
 from collections.abc import Sequence
 
 from fleet.account.access import Aws
-from fleet.account.aws_errors import MissingError, OperatorError
+from fleet.account.aws_errors import OperatorError
 from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.core import names
@@ -111,10 +111,8 @@ def end_gateway(aws: Aws, settings: Settings, arguments: Sequence[str]) -> None:
 
 
 def _status(aws: Aws, stack: str) -> str:
-    try:
-        return str(aws.call("cloudformation", "DescribeStacks", StackName=stack)["Stacks"][0]["StackStatus"])
-    except MissingError:
-        return GONE
+    found = aws.find("cloudformation", "DescribeStacks", StackName=stack)
+    return str(found["Stacks"][0]["StackStatus"]) if found else GONE
 
 
 def _account(settings: Settings, arguments: Sequence[str]) -> Aws:
@@ -152,11 +150,10 @@ def kept(aws: Aws, settings: Settings) -> list[str]:
 
 
 def _table(aws: Aws, name: str) -> list[str]:
-    try:
-        table = aws.call("dynamodb", "DescribeTable", TableName=name)["Table"]
-    except MissingError:
+    found = aws.find("dynamodb", "DescribeTable", TableName=name)
+    if found is None:
         return []
-    gigabytes = table.get("TableSizeBytes", 0) / 1e9
+    gigabytes = found["Table"].get("TableSizeBytes", 0) / 1e9
     dollars = f"about ${gigabytes * TABLE_USD_PER_GB_MONTH:.2f} a month"
     return [f"  table {name}: {gigabytes:.1f} GB, {dollars}; a gateway that comes back takes it up (docs/teardown.md)"]
 

@@ -144,11 +144,8 @@ def look(settings: Settings, aws: Aws) -> View:
 def gateway_view(aws: Aws, fleet: str) -> GatewayView:
     """Two calls; a gateway that is not deployed yet has no task and wants none."""
     name = names.gateway_service(fleet)
-    try:
-        found = aws.call("ecs", "DescribeServices", cluster=name, services=[name])["services"]
-    except MissingError:
-        found = []
-    found = [service for service in found if service["status"] == "ACTIVE"]  # one that went is told for a while
+    answer = aws.find("ecs", "DescribeServices", cluster=name, services=[name]) or {"services": []}
+    found = [each for each in answer["services"] if each["status"] == "ACTIVE"]  # one that went is told for a while
     if not found:
         return GatewayView(0, 0, "not deployed", ())
     wanted = [f"{fleet}-{page}" for page in GATEWAY_PAGES]  # each by its name: a fleet FLEET-gateway has some alike

@@ -1,10 +1,9 @@
 """Runs one of the fleet's own documents on boxes, through Run Command, and hands back what each printed."""
 
 import time
-from typing import Any
 
 from fleet.account.access import Aws
-from fleet.account.aws_errors import MissingError, OperatorError
+from fleet.account.aws_errors import OperatorError
 from fleet.core import names
 from fleet.ops.fleet_view import target_health
 
@@ -39,7 +38,8 @@ def output(aws: Aws, fleet: str, verb: str, command: str, box: str, *, wait_seco
     """What it printed on that box; OperatorError where it failed, or where it has not ended by then (`late`: why)."""
     deadline = time.monotonic() + wait_seconds
     while time.monotonic() < deadline:
-        result = _invocation(aws, command, box)
+        # Not there in the first moments, when AWS does not know it yet.
+        result = aws.find("ssm", "GetCommandInvocation", CommandId=command, InstanceId=box)
         status = result["Status"] if result else "Pending"
         if result and status == "Success":
             return str(result["StandardOutputContent"])
@@ -51,12 +51,3 @@ def output(aws: Aws, fleet: str, verb: str, command: str, box: str, *, wait_seco
             )
         time.sleep(POLL_SECONDS)
     raise OperatorError(f"{verb}: {box} has not answered within {wait_seconds:.0f} s", late)
-
-
-def _invocation(aws: Aws, command: str, box: str) -> dict[str, Any] | None:
-    """The command's state on the box; None in the first moments, when AWS does not know it yet."""
-    try:
-        found: dict[str, Any] = aws.call("ssm", "GetCommandInvocation", CommandId=command, InstanceId=box)
-        return found
-    except MissingError:
-        return None

@@ -5,18 +5,19 @@ from typing import Any
 
 import pytest
 
+from fleet.account.access import Aws
 from fleet.account.aws_errors import MissingError
 from fleet.config.settings import Artifact, Model, Settings
 from fleet.ops import run_command
 
 
-class Answers:
-    """Stands in for `ops.aws.Aws`: an answer is a value, an exception to raise, or a function of the arguments."""
+class Answers(Aws):
+    """Stands in for AWS: an answer is a value, an exception to raise, or a function of the arguments."""
 
     def __init__(self, answers: Mapping[str, Any] | None = None) -> None:
+        super().__init__("us-east-2")
         self.answers = dict(answers or {})
         self.asked: list[tuple[str, dict[str, Any]]] = []
-        self.region = "us-east-2"
 
     def call(self, service: str, operation: str, **arguments: Any) -> Any:
         name = f"{service} {operation}"
