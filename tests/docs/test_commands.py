@@ -242,16 +242,6 @@ def test_every_fleetctl_command_that_is_shown_runs(command: Shown, live: Deploye
     assert done.exit_code in (0, 3), done.output
 
 
-def test_every_aws_command_that_is_shown_is_one(live: Deployed) -> None:
-    """The AWS CLI's own grammar, read from its service models: run on the embedded AWS, or its parameters checked."""
-    for command in of("aws"):
-        if command.words[:3] in ELSEWHERE:
-            continue
-        call, arguments = request(command, live)
-        if command.words[2] not in ONLY_CHECKED:
-            call(**arguments)
-
-
 def request(command: Shown, live: Deployed) -> tuple[Callable[..., Any], dict[str, Any]]:
     """The API call that an AWS CLI command is, with its parameters as the service's model has them."""
     service, operation, *rest = command.words[1:]

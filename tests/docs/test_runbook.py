@@ -1,6 +1,5 @@
 """A page for every alarm and for every mail, and every page that anything points at exists."""
 
-import json
 import re
 from pathlib import Path
 
@@ -15,19 +14,6 @@ def test_every_mail_has_a_page_under_its_own_subject() -> None:
     for kind, text in TEXTS.items():
         page = (RUNBOOK / f"mail-{kind}.md").read_text(encoding="utf-8")
         assert page.startswith(f"# Mail: {text.subject}\n"), kind
-
-
-def test_every_alarm_links_a_page_that_exists(assembly: Path) -> None:
-    alarms = [
-        resource["Properties"]["AlarmDescription"]
-        for template in assembly.glob("*.template.json")
-        for resource in json.loads(template.read_text())["Resources"].values()
-        if resource["Type"] == "AWS::CloudWatch::Alarm"
-    ]
-    assert len(alarms) == 5
-    for description in alarms:
-        (page,) = re.findall(r"docs/runbook/[a-z-]+\.md", description)
-        assert (ROOT / page).exists(), page
 
 
 def test_every_page_says_what_it_means_where_to_look_and_what_to_run() -> None:

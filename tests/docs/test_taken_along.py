@@ -20,12 +20,16 @@ TOLD_OF = {
 }
 
 
-def test_the_aws_commands_that_are_shown_end_nothing_but_what_the_teardown_page_says(live: Deployed) -> None:
+def test_the_aws_commands_that_are_shown_are_such_and_end_nothing_but_what_the_teardown_page_says(
+    live: Deployed,
+) -> None:
+    """The AWS CLI's own grammar, read from its service models: run on the embedded AWS, or its parameters checked."""
     before = inventory.listing(live.aws)
     for command in of("aws"):
-        if command.words[:3] not in ELSEWHERE and command.words[2] not in ONLY_CHECKED:
+        if command.words[:3] not in ELSEWHERE:
             call, arguments = request(command, live)
-            call(**arguments)
+            if command.words[2] not in ONLY_CHECKED:
+                call(**arguments)
     assert before - inventory.listing(live.aws) == ENDS
 
 

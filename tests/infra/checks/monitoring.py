@@ -6,6 +6,7 @@ from fleet.config.settings import Settings
 from fleet.core import names
 from tests.infra.checks.shared import ALARM, alarm_of, at_once, check, healthy_hosts
 from tests.infra.templates import Templates, properties, resources
+from tests.synth import ROOT
 
 
 @check
@@ -51,6 +52,7 @@ def every_alarm_names_its_page_and_mails_both_ways(t: Templates, s: Settings) ->
     for alarm in alarms:
         page = alarm["AlarmName"].removeprefix(f"{s.fleet_name}-")
         assert alarm["AlarmDescription"].endswith(f"What to do: docs/runbook/{page}.md")
+        assert (ROOT / "docs" / "runbook" / f"{page}.md").exists()
     mailed = [alarm for alarm in alarms if not alarm["AlarmName"].endswith("no-healthy-target")]  # wakes the watchdog
     assert len(mailed) == 4
     for alarm in mailed:
