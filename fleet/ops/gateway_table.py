@@ -5,8 +5,10 @@ Items and their meaning are the gateway's own code (`assets/gateway`), which lie
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from fleet.account.access import Aws
@@ -103,7 +105,7 @@ class GatewayTable:
         """The last that the fallback answered, the newest first."""
         ids: dict[str, None] = {}  # a caller may have named two requests alike
         for day in days(now, KEPT_DAYS):
-            found = self._query(items.failed_over_pk(day), most - len(ids))
+            found = islice(self._query(items.failed_over_pk(day), Limit=most - len(ids)), most - len(ids))
             ids |= dict.fromkeys(str(each["id"]) for each in found)
             if len(ids) >= most:
                 break
@@ -112,37 +114,17 @@ class GatewayTable:
 
     def lines(self) -> Iterator[Line]:
         """Every request that the ledger still holds, in no order; reads the whole table."""
-        asked: dict[str, Any] = {
-            "TableName": self._table,
-            "FilterExpression": "begins_with(pk, :request)",
-            "ExpressionAttributeValues": {":request": {"S": items.request_pk("")}},
-        }
-        while True:
-            page = self._call("Scan", **asked)
-            yield from (Line.read(items.read(each)) for each in page["Items"])
-            if "LastEvaluatedKey" not in page:
-                return
-            asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        requests = {":request": {"S": items.request_pk("")}}
+        filtered = {"FilterExpression": "begins_with(pk, :request)", "ExpressionAttributeValues": requests}
+        return map(Line.read, self._items("Scan", **filtered))
 
     def _hashes(self) -> dict[str, str]:
         return {str(each["sk"]): str(each["hash"]) for each in self._query(items.KEYS)}
 
-    def _query(self, pk: str, most: int | None = None) -> list[dict[str, Any]]:
+    def _query(self, pk: str, **more: Any) -> Iterator[dict[str, Any]]:
         """Items of one partition, the last first."""
-        asked: dict[str, Any] = {
-            "TableName": self._table,
-            "KeyConditionExpression": "pk = :pk",
-            "ExpressionAttributeValues": {":pk": {"S": pk}},
-            "ScanIndexForward": False,
-            **({"Limit": most} if most else {}),
-        }
-        found: list[dict[str, Any]] = []
-        while True:
-            page = self._call("Query", **asked)
-            found += [items.read(each) for each in page["Items"]]
-            if "LastEvaluatedKey" not in page or (most and len(found) >= most):
-                return found
-            asked["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        condition = {"KeyConditionExpression": "pk = :pk", "ExpressionAttributeValues": {":pk": {"S": pk}}}
+        return self._items("Query", **condition, ScanIndexForward=False, **more)
 
     def _read(self, keys: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """Items by their keys, in no order; what does not exist is left out."""
@@ -154,9 +136,20 @@ class GatewayTable:
             left += page.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", [])
         return found
 
+    def _items(self, operation: str, **arguments: Any) -> Iterator[dict[str, Any]]:
+        with self._standing():
+            yield from map(
+                items.read, self._aws.items("dynamodb", operation, "Items", TableName=self._table, **arguments)
+            )
+
     def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        try:
+        with self._standing():
             return self._aws.call("dynamodb", operation, **arguments)
+
+    @contextmanager
+    def _standing(self) -> Iterator[None]:
+        try:
+            yield
         except MissingError:
             remedy = "`make deploy` makes it with its gateway; one deleted since: docs/runbook/gateway-down.md"
             raise MissingError(f"the gateway's table {self._table} does not exist", remedy) from None
