@@ -81,10 +81,8 @@ class LiveStage:
     # --- reads -------------------------------------------------------------------------------------------------
 
     def _members(self) -> list[tuple[str, str]]:
-        found = self.aws.call(
-            "autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[names.group(self._fleet)]
-        )
-        return [(box["InstanceId"], box["LifecycleState"]) for box in found["AutoScalingGroups"][0]["Instances"]]
+        boxes = fleet_view.described(self.aws, self._fleet)["Instances"]
+        return [(box["InstanceId"], box["LifecycleState"]) for box in boxes]
 
     def _health(self) -> dict[str, str]:
         return fleet_view.target_health(self.aws, self._fleet)

@@ -7,8 +7,10 @@ from functools import cached_property
 from typing import Any
 
 from fleet.account.access import Aws
+from fleet.account.aws_errors import MissingError
 from fleet.config.settings import Settings
 from fleet.core import names
+from fleet.ops import fleet_view
 
 
 class Level(StrEnum):
@@ -35,11 +37,10 @@ class Ground:
     @cached_property
     def group(self) -> dict[str, Any] | None:
         """The Auto Scaling group as AWS describes it; None before the first deploy."""
-        name = names.group(self.settings.fleet_name)
-        found = self.aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[name])[
-            "AutoScalingGroups"
-        ]
-        return dict(found[0]) if found else None
+        try:
+            return fleet_view.described(self.aws, self.settings.fleet_name)
+        except MissingError:
+            return None
 
     @cached_property
     def parameters(self) -> dict[str, str]:

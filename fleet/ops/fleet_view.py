@@ -155,13 +155,18 @@ def gateway_view(aws: Aws, fleet: str) -> GatewayView:
     return GatewayView(found[0]["runningCount"], found[0]["desiredCount"], rollout, lit)
 
 
-def target_group(aws: Aws, fleet: str) -> str:
-    """ARN of the group's targets; MissingError where there is no group."""
+def described(aws: Aws, fleet: str) -> dict[str, Any]:
+    """The Auto Scaling group as AWS describes it; MissingError where there is none."""
     group = names.group(fleet)
     found = aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[group])["AutoScalingGroups"]
     if not found:
         raise MissingError(f"the group {group} does not exist", "run `make deploy`, or check `fleet_name` in cdk.json")
-    return str(found[0]["TargetGroupARNs"][0])
+    return dict(found[0])
+
+
+def target_group(aws: Aws, fleet: str) -> str:
+    """ARN of the group's targets; raises as `described` does."""
+    return str(described(aws, fleet)["TargetGroupARNs"][0])
 
 
 def target_health(aws: Aws, fleet: str) -> dict[str, str]:

@@ -41,16 +41,10 @@ class Readings:
         self.aws, self.settings, self._who, self._why = aws, settings, who, why
         self.since = datetime.now(UTC) - timedelta(days=DAYS)
 
-    @property
-    def group_name(self) -> str:
-        return names.group(self.settings.fleet_name)
-
     def distribution(self) -> dict[str, Any]:
         """The group's purchase options, read anew."""
-        found = self.aws.call("autoscaling", "DescribeAutoScalingGroups", AutoScalingGroupNames=[self.group_name])[
-            "AutoScalingGroups"
-        ]
-        return dict(found[0]["MixedInstancesPolicy"]["InstancesDistribution"])
+        group = fleet_view.described(self.aws, self.settings.fleet_name)
+        return dict(group["MixedInstancesPolicy"]["InstancesDistribution"])
 
     @cached_property
     def flip(self) -> tuple[dict[str, Any], dict[str, Any], str]:
@@ -100,7 +94,8 @@ def _hooks_before_first_box(e: Readings) -> tuple[bool | None, str]:
 
 
 def _hooks_follow(e: Readings) -> tuple[bool | None, str]:
-    hooks = e.aws.call("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=e.group_name)["LifecycleHooks"]
+    group = names.group(e.settings.fleet_name)
+    hooks = e.aws.call("autoscaling", "DescribeLifecycleHooks", AutoScalingGroupName=group)["LifecycleHooks"]
     found = {hook["LifecycleHookName"]: hook["HeartbeatTimeout"] for hook in hooks}
     wanted = {
         names.LAUNCH_HOOK: e.settings.boot.hook_heartbeat_seconds,
