@@ -108,10 +108,6 @@ def test_drain_budget_is_the_time_left_less_removal_and_margin(
     assert budget == cap or budget == max(0.0, left - removal - margin)
 
 
-def test_two_minutes_less_a_millisecond_and_the_margin_are_the_whole_budget() -> None:
-    assert drain.budget_seconds(120, 0.001, 15, 105) == pytest.approx(104.999)
-
-
 # --- streams --------------------------------------------------------------------------------------------------
 
 SS = """\

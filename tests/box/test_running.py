@@ -157,16 +157,6 @@ def test_silent_engine_that_no_signal_ends_shuts_the_gate_and_the_box_is_replace
     assert "fleet-engine.service: did not end" in box.journal()  # nor was it killed
 
 
-def test_engine_that_comes_back_is_warmed_before_the_gate_opens_again(serving: Serving) -> None:
-    box = serving(wedge_confirm_seconds=20)
-    box.signal("engine", "STOP")
-    box.wait_for("ENGINE shut")
-    box.signal("engine", "CONT")
-    box.wait_for("ENGINE warm-up: gate open again")
-    assert box.generate().end()[0] == 0
-    assert box.lifecycle() == "InService"
-
-
 def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(serving: Serving) -> None:
     box = serving(wedge_silent_seconds=60)
     log = box.probe()
@@ -218,20 +208,6 @@ def test_idle_engine_is_primed_and_a_prime_makes_room_for_a_caller(serving: Serv
     request = box.generate(tokens=1, prompt_seconds=0)
     assert request.end(seconds=30)[0] == 0  # long before the prime would have ended
     box.wait_for("ENGINE prime: made room for a caller")
-
-
-def test_engine_that_fails_its_self_prime_is_warmed_behind_a_shut_gate(serving: Serving) -> None:
-    box = serving(self_prime_seconds=1.0)
-    box.wait_for("ENGINE prime: done")
-    box.slow_prompts(3 * world.QUICK["token_seconds"])
-    failed = box.wait_for(r"^([\d.]+) ENGINE prime: no token in 2 s")
-    log = box.probe(ask=False)
-    world.wait(lambda: world.last(log) == "refused")
-    box.slow_prompts(0)
-    opened = box.wait_for(r"^([\d.]+) ENGINE warm-up: gate open again")
-    assert float(opened[1]) > float(failed[1])
-    world.wait(lambda: world.last(log) == "accepted", why=box.journal)
-    assert box.lifecycle() == "InService"
 
 
 def test_engine_that_answers_500_to_everyone_is_found_by_the_token_that_does_not_come(serving: Serving) -> None:

@@ -184,19 +184,6 @@ def test_server_lost_midway_or_denied_ends_in_a_box_that_serves_what_it_download
     assert not served(box)
 
 
-@needs_fuse
-def test_notice_midway_ends_the_boot_and_nobody_was_served(make: MakeWorld) -> None:
-    box = make()
-    log = box.probe()
-    midway = begun(box)
-    box.notice()
-    box.wait_for("ending the boot")
-    world.wait(lambda: box.lifecycle() == "", why=box.journal)
-    midway.go_on.set()
-    assert {probe["outcome"] for probe in world.probes(log)} == {"refused"}
-    assert box.tag() != names.BOOT_FAILED
-
-
 @pytest.mark.parametrize(("field", "why"), [("disk", "the disk has no room"), ("memory", "too little memory")])
 def test_no_room_is_told_before_anything_is_started(field: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (streamed.paths.MODELS / "blobs").mkdir(parents=True)
