@@ -15,7 +15,6 @@ class Narrator:
     def __init__(self) -> None:
         self.console = Console(highlight=False, soft_wrap=True)
         self.began = time.monotonic()
-        self.seconds: dict[str, float] = {}
 
     def heading(self, text: str) -> None:
         """A chapter of the demo."""
@@ -27,8 +26,7 @@ class Narrator:
         began = time.monotonic()
         with self.console.status(escape(text)):
             yield
-        self.seconds[text] = time.monotonic() - began
-        self.console.print(f"  [green]✓[/green] {escape(text):<72} [dim]{self.seconds[text]:5.1f} s[/dim]")
+        self.console.print(f"  [green]✓[/green] {escape(text):<72} [dim]{time.monotonic() - began:5.1f} s[/dim]")
 
     def at(self, moment: datetime, text: str, style: str = "") -> None:
         """A line of a night, with the time at which it happened."""

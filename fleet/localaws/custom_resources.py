@@ -30,18 +30,6 @@ class CustomResource(CloudFormationModel):
         self.data = data
         self.identity = identity
 
-    @staticmethod
-    def cloudformation_name_type() -> str:
-        return ""
-
-    @staticmethod
-    def cloudformation_type() -> str:
-        return "AWS::CloudFormation::CustomResource"
-
-    @classmethod
-    def has_cfn_attr(cls, attr: str) -> bool:
-        return True
-
     def get_cfn_attribute(self, attribute_name: str) -> Any:
         return self.data.get(attribute_name)
 

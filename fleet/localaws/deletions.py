@@ -9,6 +9,7 @@ from moto.ec2.models.security_groups import SecurityGroupIngress
 from moto.ec2.models.subnets import Subnet
 from moto.elbv2.models import elbv2_backends
 
+from fleet.localaws import in_place
 from fleet.localaws.loopback import client
 
 
@@ -46,11 +47,7 @@ def _delete_subnet(subnet: Any, account: str, region: str) -> None:
 def _delete_ingress(rule: Any, account: str, region: str) -> None:
     properties = rule.resolved_properties
     client("ec2", region).revoke_security_group_ingress(
-        GroupId=properties["GroupId"],
-        IpPermissions=[
-            {key: properties[key] for key in ("IpProtocol", "FromPort", "ToPort")}
-            | {"UserIdGroupPairs": [{"GroupId": properties["SourceSecurityGroupId"]}]}
-        ],
+        GroupId=properties["GroupId"], IpPermissions=[in_place.permission(properties)]
     )
 
 

@@ -71,12 +71,8 @@ def role_statements(role_name: str) -> list[dict[str, Any]]:
     attached = [_default_document(policy) for policy in role.managed_policies.values()]
     texts = [*role.policies.values(), *attached]
     documents = [json.loads(text) if isinstance(text, str) else text for text in texts]
-    return [s for document in documents for s in _list(document["Statement"])]
+    return [s for document in documents for s in iam_policies.listed(document["Statement"])]
 
 
 def _default_document(policy: Any) -> str:
     return str(next(version.document for version in policy.versions if version.is_default))
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]

@@ -21,10 +21,10 @@ def allowed(statements: Iterable[Statement], action: str, resource: str, context
 def applies(statement: Statement, action: str, resource: str, context: Context) -> bool:
     """Whether a statement, Allow or Deny, is about this call."""
     return (
-        any(fnmatchcase(action.lower(), pattern.lower()) for pattern in _list(statement["Action"]))
-        and any(fnmatchcase(resource, pattern) for pattern in _list(statement.get("Resource", "*")))
+        any(fnmatchcase(action.lower(), pattern.lower()) for pattern in listed(statement["Action"]))
+        and any(fnmatchcase(resource, pattern) for pattern in listed(statement.get("Resource", "*")))
         and all(
-            _holds(operator, _list(wanted), context.get(key))
+            _holds(operator, listed(wanted), context.get(key))
             for operator, keys in statement.get("Condition", {}).items()
             for key, wanted in keys.items()
         )
@@ -41,5 +41,6 @@ def _holds(operator: str, wanted: list[str], found: list[str] | None) -> bool:
     return (all if for_all else any)(any(fnmatchcase(value, pattern) for pattern in wanted) for value in found)
 
 
-def _list(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
+def listed(value: Any) -> list[Any]:
+    """A policy may write one thing without its brackets."""
+    return value if isinstance(value, list) else [value]

@@ -34,13 +34,14 @@ def _security_group(group: Any, properties: Properties, account: str, region: st
     old, new = (each.get("SecurityGroupIngress", []) for each in (group.resolved_properties, properties))
     for rule in old:
         if rule not in new:
-            ec2.revoke_security_group_ingress(GroupId=group.id, IpPermissions=[_permission(rule)])
+            ec2.revoke_security_group_ingress(GroupId=group.id, IpPermissions=[permission(rule)])
     for rule in new:
         if rule not in old:
-            ec2.authorize_security_group_ingress(GroupId=group.id, IpPermissions=[_permission(rule)])
+            ec2.authorize_security_group_ingress(GroupId=group.id, IpPermissions=[permission(rule)])
 
 
-def _permission(rule: Properties) -> Properties:
+def permission(rule: Properties) -> Properties:
+    """An inbound rule of a template as the API has it."""
     peer: Properties = (
         {"UserIdGroupPairs": [{"GroupId": rule["SourceSecurityGroupId"]}]}
         if "SourceSecurityGroupId" in rule

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
 import zipfile
 from collections import defaultdict
 from collections.abc import Callable
@@ -125,8 +124,6 @@ def _environment(function: LambdaFunction) -> dict[str, str]:
         "AWS_LAMBDA_FUNCTION_NAME": function.function_name,
         "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_size),
         "AWS_LAMBDA_FUNCTION_TIMEOUT": str(function.timeout),
-        "FUNCTION_ARN": function.function_arn,
-        "REQUEST_ID": str(uuid.uuid4()),
         "AWS_REGION": function.region,
         "AWS_DEFAULT_REGION": function.region,
         "AWS_ENDPOINT_URL": _endpoint,

@@ -22,13 +22,7 @@ VENV_START_UP = {"_virtualenv", "distutils-precedence", "__editable___spot_gpu_f
 
 
 class Context:
-    """What the handler may ask about its invocation."""
-
-    def __init__(self) -> None:
-        self.function_name = os.environ["AWS_LAMBDA_FUNCTION_NAME"]
-        self.memory_limit_in_mb = int(os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"])
-        self.invoked_function_arn = os.environ["FUNCTION_ARN"]
-        self.aws_request_id = os.environ["REQUEST_ID"]
+    """What the watchdog's handler asks about its invocation."""
 
     def get_remaining_time_in_millis(self) -> int:
         """Milliseconds; the whole timeout, since the starting process enforces it."""
