@@ -31,7 +31,7 @@ class LaunchRetries:
         if self.rests:
             self.begin(delay)
         elif (at := self._due(delay)) < self._at:
-            self._world.clock.at(at, self._beside)
+            self._world.clock.at(at, self._launch_all)
 
     def schedule(self, delay: float, *, latest: float = 0.0) -> None:
         """Try that many seconds from now, if not before; in a replay as recorded, if that was by `latest`, too."""
@@ -45,9 +45,6 @@ class LaunchRetries:
         if recording is None:
             return now + delay
         return recording.attempt_after(now, now + delay, now + max(delay, latest) + RECORDED_LATE_SECONDS)
-
-    def _beside(self) -> None:
-        self._launch_all()
 
     def _attempt(self) -> None:
         if self._world.clock.now < self._at:

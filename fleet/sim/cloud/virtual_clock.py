@@ -13,14 +13,14 @@ class Clock:
 
     def __init__(self, start: float) -> None:
         self.now = start
-        self._due: list[tuple[float, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._due: list[tuple[float, int, Callable[..., object], tuple[Any, ...]]] = []
         self._order = count()
 
-    def at(self, when: float, call: Callable[..., None], *args: Any) -> None:
+    def at(self, when: float, call: Callable[..., object], *args: Any) -> None:
         """Run `call(*args)` at `when`, or now if that has passed."""
         heapq.heappush(self._due, (max(when, self.now), next(self._order), call, args))
 
-    def after(self, seconds: float, call: Callable[..., None], *args: Any) -> None:
+    def after(self, seconds: float, call: Callable[..., object], *args: Any) -> None:
         self.at(self.now + seconds, call, *args)
 
     def run(self, until: float) -> None:
