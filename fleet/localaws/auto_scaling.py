@@ -11,7 +11,6 @@ from typing import Any
 
 from moto.autoscaling import models
 from moto.autoscaling.exceptions import ValidationError
-from moto.cloudwatch.models import cloudwatch_backends
 
 from fleet.localaws import ACCOUNT, control
 from fleet.localaws.patching import extend
@@ -328,16 +327,11 @@ def lifecycle(instance_id: str, state: str) -> None:
 
 
 @control.verb
-def age(seconds: float, instance_id: str = "", group: str = "", alarm: str = "") -> None:
-    """Set a launch, a group's creation or an alarm's last transition back to `seconds` ago."""
+def age(seconds: float, instance_id: str = "", group: str = "") -> None:
+    """Set a launch or a group's creation back to `seconds` ago."""
     then = datetime.now(UTC) - timedelta(seconds=seconds)
-    naive = then.replace(tzinfo=None)  # moto's own clock has no zone
     if instance_id:
-        find_state(instance_id).instance.launch_time = naive
+        find_state(instance_id).instance.launch_time = then.replace(tzinfo=None)  # moto's own clock has no zone
     for each in all_groups():
         if each.name == group:
             each.created_time = then.isoformat()
-    for backend in cloudwatch_backends[ACCOUNT].values():
-        if alarm in backend.alarms:
-            backend.alarms[alarm].state_updated_timestamp = naive
-            backend.alarms[alarm].state_transitioned_timestamp = naive  # type: ignore[attr-defined]

@@ -114,8 +114,6 @@ def resource_class_from_type(original: Any, resource_type: str) -> Any:
     """Custom types are ours; an unknown AWS type fails the stack instead of being dropped in silence."""
     if resource_type.startswith("Custom::"):
         return CustomResource
-    if resource_type == "AWS::CDK::Metadata":
-        return None
     found = original(resource_type)
     if found is None and resource_type not in parsing.NULL_MODELS:
         raise ValidationError(message=f"the embedded AWS does not know {resource_type}: see resources.py")

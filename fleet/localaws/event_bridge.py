@@ -29,21 +29,13 @@ def _invoke(arn: str, payload: str) -> None:
 
 
 @extend(events.Rule, "send_to_targets")
-def send_to_targets(original: Any, rule: Any, event: Any, transform_input: bool = True) -> None:
-    """Lambda targets run the function; a rule without a pattern is a schedule and matches no event."""
+def send_to_targets(_original: Any, rule: Any, event: Any, **_: Any) -> None:
+    """Every target is a function, which runs; a rule without a pattern is a schedule and matches no event."""
     pattern = rule.event_pattern
     if not pattern.get_pattern() or rule.state == "DISABLED" or not pattern.matches_event(event):
         return
-    functions = [target for target in rule.targets if ":lambda:" in target["Arn"]]
-    for target in functions:
+    for target in rule.targets:
         _invoke(target["Arn"], target.get("Input") or json.dumps(event, default=str))
-    others = [target for target in rule.targets if target not in functions]
-    if others:
-        kept, rule.targets = rule.targets, others
-        try:
-            original(rule, event, transform_input)
-        finally:
-            rule.targets = kept
 
 
 def _iso(moment: datetime) -> str:

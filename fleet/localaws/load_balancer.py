@@ -143,12 +143,10 @@ def describe_target_health(original: Any, backend: Any, *args: Any, **kwargs: An
 
 
 @control.verb
-def health(instance_id: str, state: str | None) -> None:
-    """Set a target's health (healthy, initial, unhealthy, draining, unused, unavailable); None: moto's own again."""
-    _health.pop(instance_id, None)
-    if state is not None:
-        _health[instance_id] = state
-    _changes.setdefault(instance_id, []).append((utcnow(), state in (None, "healthy")))
+def health(instance_id: str, state: str) -> None:
+    """Set a target's health (healthy, initial, unhealthy, draining, unused, unavailable)."""
+    _health[instance_id] = state
+    _changes.setdefault(instance_id, []).append((utcnow(), state == "healthy"))
 
 
 def healthy_at(instance_id: str, at: datetime) -> bool:
