@@ -1,7 +1,6 @@
 """What a caller sees: one answer, whoever gives it. A stream begins late, so that a refusal is still honest."""
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Mapping
 from typing import Any
@@ -108,7 +107,7 @@ class Reply:
         return await self._closed()
 
     def _json(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> web.StreamResponse:
-        data = json.dumps(body, separators=(",", ":")).encode()
+        data = sse.dumps(body)
         self._response = web.Response(status=status, body=data, content_type="application/json", headers=headers)
         return self._response
 

@@ -1,7 +1,6 @@
 """The two targets: the fleet's GPUs and the cloud model. Each turns one Ask into an answer or a Failure."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -15,7 +14,7 @@ from gateway.config import Config
 from gateway.fallback import SERVER_ERROR, Failure, Kind, Tier
 from gateway.restraint import Restraint
 from gateway.voice import Instructions, Voice
-from relay import lane_headers, upstream
+from relay import lane_headers, sse, upstream
 
 LOG = logging.getLogger("gateway")
 ROUTE = "/chat/completions"
@@ -70,11 +69,6 @@ def body_for(ask: Ask, model: str) -> dict[str, Any]:
     return {**body, "stream_options": {"include_usage": True}} if ask.stream else body
 
 
-def encoded(body: dict[str, Any]) -> bytes:
-    """As it travels."""
-    return json.dumps(body, separators=(",", ":")).encode()
-
-
 @contextmanager
 def _blaming(box: str) -> Iterator[None]:
     try:
@@ -104,7 +98,7 @@ class Gpu:
         `tried`: boxes that it was asked of in vain. A box that takes no connection is left out, the balancer is last.
         """
         session = self._fresh if fresh else self._pooled
-        payload = encoded(body_for(ask, ask.engine_model))
+        payload = sse.dumps(body_for(ask, ask.engine_model))
         boxes = await self._boxes.order(tried) if self._boxes else []
         for box, url in [*boxes, ("", self._url)]:
             with _blaming(box):
@@ -205,7 +199,7 @@ class Cloud:
 
     async def _post(self, ask: Ask, by: float) -> upstream.Answer:
         instructions = self._voice.instructions or Instructions()
-        payload = encoded(instructions.applied(body_for(ask, self._config.model)))
+        payload = sse.dumps(instructions.applied(body_for(ask, self._config.model)))
         try:
             return await self._tried(payload, by, again=False)
         except upstream.StatusError as error:
