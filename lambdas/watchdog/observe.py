@@ -144,7 +144,9 @@ def _needs(signal: Signal, state: State) -> Need:
             return _turning(state)
         case Wake.LAUNCH_FAILED if state.mode is Mode.FAILOVER:
             return Need.GROUP | Need.DEPLOY | _turning(state)
-        case Wake.LAUNCH_FAILED | Wake.INTERRUPTION | Wake.REBALANCE | Wake.BOX_ENDED | Wake.RESUME:
+        case Wake.INTERRUPTION:
+            return Need.GROUP | Need.HELD
+        case Wake.LAUNCH_FAILED | Wake.REBALANCE | Wake.BOX_ENDED | Wake.RESUME:
             return Need.GROUP
         case Wake.PIN | Wake.ARM:
             return Need.GROUP | Need.BOXES | Need.DEPLOY

@@ -111,7 +111,9 @@ def _ending_held(
     finishes = decision.action is Action.FINISH  # the signal's own box is then looked at after it
     moves = finishes or decision.kind in MOVES_LEVERS
     hung = world.hung_spot(settings, now) if after.expected_lever and (world.lit or moves) else ()
-    told = not finishes and signal.wake in {Wake.INTERRUPTION, Wake.BOX_ENDED} and world.holds(signal.box)
+    # a box under notice that answers already is about to be in service, and serves until it goes
+    lost = signal.wake is Wake.BOX_ENDED or (signal.wake is Wake.INTERRUPTION and signal.box not in world.healthy)
+    told = not finishes and lost and world.holds(signal.box)
     ends = tuple(dict.fromkeys([*world.died_held, *hung, *([signal.box] if told else [])]))
     if not ends:
         return decision

@@ -90,6 +90,13 @@ def test_box_that_serves_is_left_to_its_agent_and_one_that_may_go_to_its_boot(pa
     assert len(cloud.live_group.boxes) == 2
 
 
+@pytest.mark.parametrize(("payload", "ended"), [("interruption-warning", False), ("box-ended", True)])
+def test_box_that_answers_before_its_hook_is_given_back_serves_until_it_goes(payload: str, ended: bool) -> None:
+    cloud = holding(state="running", health="healthy")
+    record = wake(cloud, payload)
+    assert ("detail" in record, f"abandon {BOX}" in cloud.calls) == (ended, ended)
+
+
 @pytest.mark.parametrize("wake_up", ["launch-successful", "refresh-failed"])
 def test_event_of_a_rearm_that_finds_a_box_dead_gives_it_up(wake_up: str) -> None:
     cloud = under_way()
