@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Any
 
-import aiohttp
 import boto3
 from botocore.config import Config as BotoConfig
 from botocore.exceptions import BotoCoreError, ClientError
 
 from gateway.choice import LaneWait, order
-from relay import lane_headers
+from relay import lane_headers, upstream
+from relay.http_client import Client
 
 TARGETS_SECONDS = 5.0  # a target takes 20 s to turn healthy or not
 WAITS_SECONDS = 0.5  # what was sent since is counted
@@ -28,8 +28,8 @@ LOG = logging.getLogger("gateway")
 class Boxes:
     """The fleet's boxes. `healthy` lists the ids of those that take requests; it may block, and raise."""
 
-    def __init__(self, healthy: Callable[[], list[str]], box_url: str, session: aiohttp.ClientSession) -> None:
-        self._list, self._url, self._session = healthy, box_url, session
+    def __init__(self, healthy: Callable[[], list[str]], box_url: str, client: Client) -> None:
+        self._list, self._url, self._client = healthy, box_url, client
         self._clock = asyncio.get_running_loop().time
         self._healthy, self._unlisted = list[str](), ""
         self._listed_at = self._read_at = float("-inf")
@@ -73,9 +73,10 @@ class Boxes:
     async def _wait(self, box: str) -> LaneWait | None:
         url = self._url.format(box) + lane_headers.WAIT_PATH
         try:
-            async with asyncio.timeout(TELLS_SECONDS), self._session.get(url) as answer:
-                return LaneWait(float(answer.headers[lane_headers.WAIT]), float(answer.headers[lane_headers.ANSWER]))
-        except (aiohttp.ClientError, OSError, KeyError, ValueError):  # a timeout is an OSError
+            answer, _ = await upstream.ask(self._client, "GET", url, {}, b"", self._clock() + TELLS_SECONDS)
+            answer.close()
+            return LaneWait(float(answer.headers[lane_headers.WAIT]), float(answer.headers[lane_headers.ANSWER]))
+        except (upstream.UpstreamError, KeyError, ValueError):
             return None
 
     def _say(self, word: str) -> None:

@@ -4,7 +4,6 @@ A request is reserved before a target hears of it, sent, streaming, then done, f
 lives it renews `until`; a gateway that is killed renews nothing.
 """
 
-import hashlib
 import hmac
 import json
 from dataclasses import asdict, dataclass, fields
@@ -15,6 +14,7 @@ from typing import Any, Self
 RENEW_SECONDS = 20  # a killed gateway's lines read as lost within three of these
 LEASE_SECONDS = 60
 KEPT_DAYS = 30
+SORTED = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class State(StrEnum):
@@ -76,13 +76,12 @@ class Line:
 
 def day_of(at: float) -> str:
     """The UTC day that caps and spend count by; seconds since 1970."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d")
+    return datetime.fromtimestamp(at, UTC).date().isoformat()
 
 
 def fingerprint(messages: Any, pepper: bytes) -> str:
     """A keyed hash of a prompt: tells equal from different, and nothing else to whoever lacks the key."""
-    text = json.dumps(messages, sort_keys=True, separators=(",", ":"))
-    return hmac.new(pepper, text.encode(), hashlib.sha256).hexdigest()[:32]
+    return hmac.digest(pepper, SORTED.encode(messages).encode(), "sha256").hex()[:32]
 
 
 def repeated(line: Line, now: float) -> dict[str, Any]:

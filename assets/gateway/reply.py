@@ -2,12 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from aiohttp import web
-
 from relay import chat, sse
+from relay.http_server import Request, Response, Stream, json_response
 
 STREAM_HEADERS = {
     "Content-Type": "text/event-stream; charset=utf-8",
@@ -28,30 +27,24 @@ class Reply:
     """An answer on its way to the caller; its headers go out once."""
 
     def __init__(
-        self, request: web.Request, *, id: str, headers: Mapping[str, str], wants_usage: bool, write_seconds: float
+        self, request: Request, *, id: str, headers: Mapping[str, str], wants_usage: bool, write_seconds: float
     ) -> None:
         self._request, self._id, self._headers = request, id, headers
         self._wants_usage, self._write_seconds = wants_usage, write_seconds
         self._created, self._model, self._role_sent = int(time.time()), "", False
-        self._response: web.StreamResponse | None = None
-        self._beginning = asyncio.Lock()  # a target's word and the clock's may come together
+        self._stream: Stream | None = None
         self.written_at = 0.0  # on the loop's clock
         self.tokens = 0  # delivered
 
     @property
     def begun(self) -> bool:
         """Whether status 200 is out: from here on only events can tell."""
-        return self._response is not None
+        return self._stream is not None
 
     async def begin(self, served: Mapping[str, str] | None = None) -> None:
         """Status and headers of a stream, and a first byte; `served`: what is known of who answers."""
-        async with self._beginning:
-            if self._response is not None:
-                return
-            headers = {**self._headers, **STREAM_HEADERS, **(served or {})}
-            response = web.StreamResponse(headers=headers)
-            await response.prepare(self._request)
-            self._response = response
+        if self._stream is None:
+            self._stream = self._request.begin({**self._headers, **STREAM_HEADERS, **(served or {})})
             await self._write(sse.comment("connected"))
 
     async def keep_alive(self) -> None:
@@ -81,53 +74,45 @@ class Reply:
         if counts and self._wants_usage:
             await self._write(sse.event({**chunk, "choices": [], "usage": counts}))
 
-    async def end(self) -> web.StreamResponse:
+    async def end(self) -> Stream:
         """The stream's regular end."""
         await self._write(sse.event(sse.DONE))
-        return await self._closed()
+        return self._closed()
 
-    async def broken(self, message: str, *, recoverable: bool) -> web.StreamResponse:
+    async def broken(self, message: str, *, recoverable: bool) -> Stream:
         """The clean break of a stream that had begun to deliver: an error event, then nothing."""
         error = {"message": message, "type": "server_error", "code": PREEMPTED}
         told = {"error": error, "recoverable": recoverable, "served_prefix_tokens": self.tokens}
         await self._write(sse.event(told, "error"))
-        return await self._closed()
+        return self._closed()
 
-    async def whole(self, answer: dict[str, Any], model: str, served: Mapping[str, str]) -> web.StreamResponse:
+    async def whole(self, answer: dict[str, Any], model: str, served: Mapping[str, str]) -> Response:
         """The answer of a request that is not streamed."""
-        return self._json(200, {**answer, "id": self._id, "model": model}, served)
+        return json_response(200, {**answer, "id": self._id, "model": model}, served)
 
-    async def fail(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> web.StreamResponse:
+    async def fail(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> Response | Stream:
         """No answer: status and headers, or the same as an event where a stream has its 200 already."""
-        if self._response is None:
-            return self._json(status, body, headers)
+        if self._stream is None:
+            return json_response(status, body, headers)
         retry = {"retry_after_seconds": int(headers["Retry-After"])} if "Retry-After" in headers else {}
         error = {**body["error"], **retry}  # all that SDKs hand on of an event
         await self._write(sse.event({"error": error, "recoverable": True, "served_prefix_tokens": 0}, "error"))
-        return await self._closed()
-
-    def _json(self, status: int, body: dict[str, Any], headers: Mapping[str, str]) -> web.StreamResponse:
-        data = sse.dumps(body)
-        self._response = web.Response(status=status, body=data, content_type="application/json", headers=headers)
-        return self._response
+        return self._closed()
 
     async def _write(self, data: bytes) -> None:
-        """One write is one event, so that no comment lands inside one."""
-        assert self._response is not None  # noqa: S101  begin came first
+        """One write is one event, so that no comment lands inside one. Who reads nothing for long is let go."""
+        assert self._stream is not None  # noqa: S101  begin came first
         self.written_at = asyncio.get_running_loop().time()
-        await self._taken(self._response.write(data))
+        self._stream.write(data)
+        if self._stream.full:
+            try:
+                async with asyncio.timeout(self._write_seconds):
+                    await self._stream.room()
+            except TimeoutError:
+                self._request.abort()
+                raise ConnectionResetError("the caller reads nothing") from None
 
-    async def _taken(self, writing: Awaitable[None]) -> None:
-        """Who reads nothing for long is let go."""
-        try:
-            async with asyncio.timeout(self._write_seconds):
-                await writing
-        except TimeoutError:
-            if self._request.transport:
-                self._request.transport.abort()
-            raise ConnectionResetError("the caller reads nothing") from None
-
-    async def _closed(self) -> web.StreamResponse:
-        assert self._response is not None  # noqa: S101
-        await self._taken(self._response.write_eof())
-        return self._response
+    def _closed(self) -> Stream:
+        assert self._stream is not None  # noqa: S101
+        self._stream.end()
+        return self._stream

@@ -10,13 +10,10 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from http import HTTPStatus
 from typing import Any
-
-from aiohttp import web
 
 from fleet.core import names
 from gateway import admission, callers, ledger, targets
@@ -31,6 +28,8 @@ from gateway.reply import Reply, error_body
 from gateway.serving import Serving
 from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError, Taken
 from relay.bodies import Bodies
+from relay.http_headers import Headers
+from relay.http_server import Request, Response, Server, Stream, UnreadableError, json_response
 
 KEY_CACHE_SECONDS = 30.0
 LARGE_BYTES = 64 << 20  # of large bodies together: each is held several times over, and a task has 512 MiB
@@ -46,7 +45,20 @@ CORS = {
 QUIET = {"GET /v1/health", "GET /v1/ready"}  # a balancer asks every few seconds
 LOG = logging.getLogger("gateway")
 ACCESS = logging.getLogger("gateway.requests")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+THERE = "POST /v1/chat/completions, GET /v1/models, GET /v1/health, GET /v1/ready"
+
+
+@dataclass
+class Call:
+    """One request and what is known of it."""
+
+    request: Request
+    id: str
+    told: Told
+    record: Record | None = None
+
+
+Handler = Callable[[Call], Awaitable[Response | Stream]]
 
 
 class Gateway:
@@ -67,52 +79,66 @@ class Gateway:
         self._settling: set[asyncio.Task[None]] = set()
         self.metrics = Metrics(config.fleet)
 
-    def app(self) -> web.Application:
-        """The routes that callers reach."""
-        limit = int(self._config.gateway.limits.body_mib * (1 << 20))
-        app = web.Application(middlewares=[self._around], client_max_size=limit)
-        app.router.add_post("/v1/chat/completions", self._chat)
-        app.router.add_get("/v1/models", self._models)
-        app.router.add_get("/v1/health", self._health)
-        app.router.add_get("/v1/ready", self._ready)
-        app.router.add_route("OPTIONS", "/{path:.*}", self._preflight)
-        app.router.add_route("*", "/{path:.*}", self._unknown)
-        return app
+    def outside(self) -> Server:
+        """What callers reach."""
+        return Server(
+            self.answer,
+            body_bytes=int(self._config.gateway.limits.body_mib * (1 << 20)),
+            keep_alive_seconds=self._config.gateway.keepalive_seconds,
+            leaving=self._leaving.is_set,
+        )
 
-    def inside(self) -> web.Application:
+    def inside(self) -> Server:
         """What only this network reaches."""
-        app = web.Application()
-        app.router.add_get("/metrics", self._metrics)
-        return app
+        return Server(self._metrics)
 
     # --- around every request ---------------------------------------------------------------------------------
 
-    @web.middleware
-    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def answer(self, request: Request) -> Response | Stream:
+        """To any request: what its route says, else why not."""
         self._last_request = time.monotonic()
-        request["id"] = _request_id(request.headers)
-        told = request["told"] = Told({"id": request["id"], "asked": f"{request.method} {request.path[:100]}"})
+        id = _request_id(request.headers)
+        told = Told({"id": id, "asked": f"{request.method} {request.path[:100]}"})
+        call = Call(request, id, told)
         try:
-            response = await handler(request)
+            found = await self._routed(call)
         except Refusal as refusal:
             told.reason = refusal.code
-            response = self._refused(refusal)
-        except web.HTTPException as error:
-            told.reason = HTTPStatus(error.status).phrase.lower().replace(" ", "_")
-            response = _json(error.status, error_body(error.reason, told.reason, error.status))
+            found = self._refused(refusal)
+        except UnreadableError as error:
+            told.reason = error.code
+            found = self._refused(Refusal(error.status, error.message, error.code))
         except RecursionError:  # what could just be read may be too deep to be written again
             told.reason = "invalid_json"
-            response = self._refused(Refusal(400, "The body is nested too deeply", told.reason))
+            found = self._refused(Refusal(400, "The body is nested too deeply", told.reason))
         except Exception:
-            LOG.exception("request %s", request["id"])
+            LOG.exception("request %s", call.id)
             told.values[names.METRIC_ANSWERS_BROKEN] = 1
-            response = _json(500, error_body("An error of ours; it is in the log", "internal_error", 500))
+            found = json_response(500, error_body("An error of ours; it is in the log", "internal_error", 500))
         finally:
-            self._later(self._told(told, request.get("record")))
-        told.facts["status"] = response.status
-        if not response.prepared:
-            response.headers.update(self._common(request))
-        return response
+            self._later(self._told(told, call.record))
+        told.facts["status"] = found.status
+        if isinstance(found, Response):
+            found.headers.update(self._common(call))
+        return found
+
+    async def _routed(self, call: Call) -> Response | Stream:
+        match call.request.method, call.request.path:
+            case "POST", "/v1/chat/completions":
+                return await self._chat(call)
+            case "GET", "/v1/models":
+                return await self._models()
+            case "GET", "/v1/health":
+                return json_response(200, {"status": "ok"})
+            case (
+                "GET",
+                "/v1/ready",
+            ):  # always 200: a gateway without a GPU still answers, by the cloud or with the truth
+                return json_response(200, {"answers": await self._who()})
+            case "OPTIONS", _:
+                return Response(204, headers=CORS)
+            case method, path:
+                raise Refusal(404, f"{method} {path[:100]} is not served here; there is {THERE}", "unknown_route")
 
     async def _told(self, told: Told, record: Record | None) -> None:
         """Settle, then say so: after the answer, which waits for neither."""
@@ -134,48 +160,31 @@ class Gateway:
         while self._settling:
             await asyncio.wait(self._settling)
 
-    def _common(self, request: web.Request) -> dict[str, str]:
-        origin, allowed = request.headers.get("Origin", ""), self._config.gateway.origins
-        cors = (
-            {"Access-Control-Allow-Origin": "*" if "*" in allowed else origin}
-            if origin and ({"*", origin} & set(allowed))
-            else {}
-        )
-        expose = {"Access-Control-Expose-Headers": CORS["Access-Control-Expose-Headers"]} if cors else {}
-        close = {"Connection": "close"} if self._leaving.is_set() else {}
-        return {"x-request-id": request["id"], **cors, **expose, **close}
+    def _common(self, call: Call) -> dict[str, str]:
+        origin, allowed = call.request.headers.get("Origin", ""), self._config.gateway.origins
+        if not (origin and ({"*", origin} & set(allowed))):
+            return {"x-request-id": call.id}
+        return {
+            "x-request-id": call.id,
+            "Access-Control-Allow-Origin": "*" if "*" in allowed else origin,
+            "Access-Control-Expose-Headers": CORS["Access-Control-Expose-Headers"],
+        }
 
-    def _refused(self, refusal: Refusal) -> web.Response:
+    def _refused(self, refusal: Refusal) -> Response:
         headers = {"x-should-retry": "true" if refusal.retry else "false"}
         if refusal.retry_after_seconds is not None:
             headers["Retry-After"] = str(refusal.retry_after_seconds)
-        return _json(refusal.status, error_body(refusal.message, refusal.code, refusal.status), headers)
-
-    async def _preflight(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(status=204, headers=CORS)
-
-    async def _unknown(self, request: web.Request) -> web.StreamResponse:
-        there = "POST /v1/chat/completions, GET /v1/models, GET /v1/health, GET /v1/ready"
-        raise Refusal(
-            404, f"{request.method} {request.path[:100]} is not served here; there is {there}", "unknown_route"
-        )
+        return json_response(refusal.status, error_body(refusal.message, refusal.code, refusal.status), headers)
 
     # --- who would answer ------------------------------------------------------------------------------------
 
-    async def _health(self, request: web.Request) -> web.StreamResponse:
-        return _json(200, {"status": "ok"})
-
-    async def _ready(self, request: web.Request) -> web.StreamResponse:
-        """Always 200: a gateway without a GPU still answers, by the cloud or with the truth."""
-        return _json(200, {"answers": await self._who()})
-
-    async def _models(self, request: web.Request) -> web.StreamResponse:
+    async def _models(self) -> Response:
         who = await self._who()
         entries = [
             {"id": name, "object": "model", "created": 0, "owned_by": self._config.fleet, "served_by": who}
             for name in self._config.models
         ]
-        return _json(200, {"object": "list", "data": entries})
+        return json_response(200, {"object": "list", "data": entries})
 
     async def _who(self) -> str:
         at, taken = self._reachable
@@ -185,41 +194,43 @@ class Gateway:
             self._reachable = (now, taken)
         return "gpu" if taken else "nobody" if self._cloud.closed() else "fallback"
 
-    async def _metrics(self, request: web.Request) -> web.StreamResponse:
-        return web.Response(body=self.metrics.text(), content_type="text/plain", charset="utf-8")
+    async def _metrics(self, request: Request) -> Response:
+        there = (request.method, request.path) == ("GET", "/metrics")
+        return Response(body=self.metrics.text(), content_type="text/plain; charset=utf-8") if there else Response(404)
 
     # --- a chat completion -------------------------------------------------------------------------------------
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        caller, known = await self._caller(request)
+    async def _chat(self, call: Call) -> Response | Stream:
+        request = call.request
+        caller, known = await self._caller(call)
         if self._parallel[caller.id] >= caller.tier.parallel:
             message = f"The {caller.tier_name} tier has {caller.tier.parallel} requests at once"
             raise Refusal(429, message, "too_many_at_once", 1, retry=True)
-        held = self._bodies.take(request.content_length, request.headers)
+        held = self._bodies.take(request.content_length)
         if held is None:
             raise Refusal(503, "Too many large requests are here at once", "too_many_large", 1, retry=True)
         self._parallel[caller.id] += 1
         try:
-            ask = admission.admit(await self._body(request), request.headers, self._config)
-            record = await self._admit(request, ask, caller, known=known)
-            return await self._serve(request, ask, record)
+            body = await request.read(self._config.gateway.limits.body_seconds)
+            ask = admission.admit(body, request.headers, self._config)
+            call.record = await self._admit(call, ask, caller, known=known)
+            return await self._serve(call, ask, call.record)
         finally:
             self._bodies.give_back(held)
             self._parallel[caller.id] -= 1
             if not self._parallel[caller.id]:
                 del self._parallel[caller.id]
 
-    async def _serve(self, request: web.Request, ask: admission.Ask, record: Record) -> web.StreamResponse:
+    async def _serve(self, call: Call, ask: admission.Ask, record: Record) -> Response | Stream:
         reply = Reply(
-            request,
-            id=f"chatcmpl-{request['id']}",
-            headers=self._common(request),
+            call.request,
+            id=f"chatcmpl-{call.id}",
+            headers=self._common(call),
             wants_usage=ask.wants_usage,
             write_seconds=self._config.gateway.budgets.wall_seconds,
         )
         serving = Serving(ask, reply, record, gpu=self._gpu, cloud=self._cloud, config=self._config)
         self._open.add(record)
-        request["record"] = record
         self.metrics.in_flight += 1
         try:
             return await serving.run()
@@ -231,32 +242,22 @@ class Gateway:
             record.ends(State.FAILED, OWN_ERROR, nobody=not (deep or reply.tokens))
             if not (ask.stream and reply.begun):
                 raise
-            LOG.exception("request %s", request["id"])
-            request["told"].values[names.METRIC_ANSWERS_BROKEN] = 1
+            LOG.exception("request %s", call.id)
+            call.told.values[names.METRIC_ANSWERS_BROKEN] = 1
             return await reply.broken("An error of ours; it is in the log", recoverable=not ask.tools)
         finally:
             self.metrics.in_flight -= 1
             self._open.remove(record)
 
-    async def _body(self, request: web.Request) -> bytes:
-        try:
-            async with asyncio.timeout(self._config.gateway.limits.body_seconds):
-                return await request.read()
-        except TimeoutError:
-            message = f"The body did not arrive within {self._config.gateway.limits.body_seconds:g} s"
-            raise Refusal(408, message, "slow_body") from None
-        except web.RequestPayloadError:
-            raise Refusal(400, "The body is not encoded as its headers say", "invalid_encoding") from None
-
-    async def _caller(self, request: web.Request) -> tuple[Caller, bool]:
+    async def _caller(self, call: Call) -> tuple[Caller, bool]:
         """Who asks, and whether by a key; raises Refusal."""
-        key = callers.bearer(request.headers)
+        headers = call.request.headers
+        key = callers.bearer(headers)
         if key:
-            found = await self._key(callers.key_hash(key), request["told"])
-            return callers.by_key(found, request.headers, self._config, datetime.now(UTC)), True
-        peer = request.remote or "0.0.0.0"  # noqa: S104  an address to count by, none to listen on
-        forwarded = ",".join(request.headers.getall("X-Forwarded-For", []))
-        address = callers.address_of(peer, forwarded, self._config.gateway.trusted_hops)
+            found = await self._key(callers.key_hash(key), call.told)
+            return callers.by_key(found, headers, self._config, datetime.now(UTC)), True
+        peer = call.request.remote or "0.0.0.0"  # noqa: S104  an address to count by, none to listen on
+        address = callers.address_of(peer, headers.get("X-Forwarded-For", ""), self._config.gateway.trusted_hops)
         return callers.by_address(address, self._pepper, self._config), False
 
     async def _key(self, key_hash: str, told: Told) -> Key | None:
@@ -276,12 +277,12 @@ class Gateway:
             self._keys[key_hash] = (now, found)
         return found
 
-    async def _admit(self, request: web.Request, ask: admission.Ask, caller: Caller, *, known: bool) -> Record:
+    async def _admit(self, call: Call, ask: admission.Ask, caller: Caller, *, known: bool) -> Record:
         """Count it and write its line; raises Refusal. While the store is silent, known keys go on, counted here."""
-        once = _once(request.headers)
+        once = _once(call.request.headers)
         now = int(time.time())
         line = Line(
-            id=request["id"],
+            id=call.id,
             caller=caller.id,
             began=now,
             until=now + ledger.LEASE_SECONDS,
@@ -290,9 +291,8 @@ class Gateway:
             model_revision=self._config.model_revision,
             retry_safe=not ask.once,
         )
-        cap, told = caller.tier.requests_per_day, request["told"]
+        cap, told = caller.tier.requests_per_day, call.told
         admitted = functools.partial(Record, line, caller, ask, once, told=told, config=self._config)
-        refused = replace(line, state=State.FAILED, why="the store was late")
         admitting = asyncio.create_task(self._store.admit(line, cap, once, line.day))
         try:
             outcome = await asyncio.shield(admitting)
@@ -303,6 +303,7 @@ class Gateway:
             raise Refusal(503, "Too many requests of this caller at the same moment", "busy", 1, retry=True) from None
         except StoreError as error:
             told.values[names.METRIC_STORE_FAILURES] += 1
+            refused = replace(line, state=State.FAILED, why="the store was late")
             if not known or self._uncounted >= self._config.gateway.limits.uncounted:
                 self._later(self._after_all(admitting, refused, once))
                 raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
@@ -318,8 +319,8 @@ class Gateway:
             case Admitted():
                 return admitted(store=self._store)
             case Taken():  # by another caller, or by another try of this one: what a proxy in front says again
-                request["id"] = told.facts["id"] = uuid.uuid4().hex
-                return await self._admit(request, ask, caller, known=known)
+                call.id = told.facts["id"] = uuid.uuid4().hex
+                return await self._admit(call, ask, caller, known=known)
             case CapReached():
                 raise callers.cap_reached(caller, datetime.fromtimestamp(now, UTC))
             case Seen(before):
@@ -375,17 +376,10 @@ class Gateway:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leaving.set)
-        outside = web.AppRunner(
-            self.app(),
-            handler_cancellation=True,
-            keepalive_timeout=self._config.gateway.keepalive_seconds,
-            access_log=None,
-        )
-        inside = web.AppRunner(self.inside(), access_log=None)
+        outside, inside = self.outside(), self.inside()
         renewing = asyncio.create_task(self.renew())
-        for runner, port in ((outside, self._config.port), (inside, self._config.metrics_port)):
-            await runner.setup()
-            await web.TCPSite(runner, None, port).start()
+        await outside.listen(None, self._config.port)
+        await inside.listen(None, self._config.metrics_port)
         LOG.info("serving on %s, metrics on %s", self._config.port, self._config.metrics_port)
         await self._leaving.wait()
         LOG.info("told to go: answering what is here and what arrives, then leaving")
@@ -395,23 +389,18 @@ class Gateway:
         await self.settled()
         renewing.cancel()
         await self.make_up()
-        for runner in (outside, inside):
-            await runner.cleanup()
+        await outside.close()
+        await inside.close()
         await self._gpu.close()
         await self._cloud.close()
 
 
-def _once(headers: Mapping[str, str]) -> str:
+def _once(headers: Headers) -> str:
     key = headers.get("Idempotency-Key", "")
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32] if key else ""
 
 
-def _request_id(headers: Mapping[str, str]) -> str:
+def _request_id(headers: Headers) -> str:
     """The caller's own where it is a plain word, else a new one."""
     asked = headers.get(REQUEST_HEADER, "")
     return asked if 8 <= len(asked) <= 64 and asked.isascii() and asked.replace("-", "").isalnum() else uuid.uuid4().hex
-
-
-def _json(status: int, body: Any, headers: Mapping[str, str] | None = None) -> web.Response:
-    text = json.dumps(body, separators=(",", ":"))
-    return web.Response(status=status, text=text, content_type="application/json", headers=headers)

@@ -9,8 +9,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from aiohttp import web
-
 from gateway import fallback, targets
 from gateway.admission import Ask
 from gateway.config import Config
@@ -19,6 +17,7 @@ from gateway.ledger import State
 from gateway.record import Record
 from gateway.reply import SERVED_BY, Reply, error_body
 from relay import chat, lane_headers, sse, upstream
+from relay.http_server import Response, Stream
 
 
 class Serving:
@@ -37,7 +36,7 @@ class Serving:
         budgets = config.gateway.budgets
         self._budget = fallback.local_budget(ask.stream, budgets, cloud.restraint.p95(budgets.fallback_p95_seconds))
 
-    async def run(self) -> web.StreamResponse:
+    async def run(self) -> Response | Stream:
         """The answer that the caller got. Cancelled, where the caller leaves: whatever was asked is let go."""
         pulse = asyncio.create_task(self._pulse()) if self._ask.stream else None
         try:
@@ -47,7 +46,7 @@ class Serving:
                 pulse.cancel()
                 await asyncio.wait([pulse])
 
-    async def _until_answered(self) -> web.StreamResponse:
+    async def _until_answered(self) -> Response | Stream:
         while True:
             step = fallback.next_step(self._situation())
             match step:
@@ -92,7 +91,7 @@ class Serving:
         if failure.tier is Tier.GPU and fallback.all_refused(self._failures, self._config.gateway.retries):
             self._gpu.all_refused()
 
-    async def _attempt(self, tier: Tier, *, fresh: bool) -> web.StreamResponse:
+    async def _attempt(self, tier: Tier, *, fresh: bool) -> Response | Stream:
         """Ask one target; raises FailedError where it gave nothing."""
         elapsed = self._clock() - self._arrived
         seconds = (
@@ -128,7 +127,7 @@ class Serving:
         self._record.sent(Tier.CLOUD, self._why_not_gpu())
         self._asked_at = self._clock()
 
-    async def _whole(self, answer: upstream.Answer, tier: Tier, by: float) -> web.StreamResponse:
+    async def _whole(self, answer: upstream.Answer, tier: Tier, by: float) -> Response | Stream:
         found = await answer.whole(by)
         told = chat.error(found)
         if told is not None or not any(True for _ in chat.choices(found)):
@@ -140,7 +139,7 @@ class Serving:
         self._record.ends(State.DONE)
         return await self._reply.whole(found, self._model(tier), _served(answer, tier))
 
-    async def _stream(self, answer: upstream.Answer, tier: Tier, by: float) -> web.StreamResponse:
+    async def _stream(self, answer: upstream.Answer, tier: Tier, by: float) -> Response | Stream:
         await self._reply.begin(_served(answer, tier))  # the target has accepted it
         await self._relay(answer, tier, by)
         self._record.ends(State.DONE)
@@ -193,7 +192,7 @@ class Serving:
         plain = not (ask.tools or {"response_format", "logprobs"} & ask.body.keys())
         return self._config.gateway.fallback.continues and ask.fixed and plain and not ask.once
 
-    async def _mended(self, broken: Failure) -> web.StreamResponse:
+    async def _mended(self, broken: Failure) -> Response | Stream:
         """A stream that broke after its first token: continued where that is declared, else ended visibly."""
         word, why = f"{broken.tier} {broken.word}", broken.message
         if broken.tier is Tier.GPU and self._continuable and self._text_alone and not self._cloud.closed(self._ask):

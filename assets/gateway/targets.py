@@ -15,6 +15,7 @@ from gateway.fallback import SERVER_ERROR, Failure, Kind, Tier
 from gateway.restraint import Restraint
 from gateway.voice import Instructions, Voice
 from relay import lane_headers, sse, upstream
+from relay.http_client import CONNECT_SECONDS, Client
 
 LOG = logging.getLogger("gateway")
 ROUTE = "/chat/completions"
@@ -83,7 +84,7 @@ class Gpu:
 
     def __init__(self, config: Config, healthy: Callable[[], list[str]] | None = None) -> None:
         self._url = config.gpu_url
-        self._pooled, self._fresh = upstream.session(), upstream.session(fresh=True)
+        self._pooled, self._fresh = Client(), Client(fresh=True)
         self._boxes = Boxes(healthy, config.box_url, self._pooled) if healthy else None
         self._probe: asyncio.Task[None] | None = None
         self._clock = asyncio.get_running_loop().time
@@ -97,7 +98,7 @@ class Gpu:
 
         `tried`: boxes that it was asked of in vain. A box that takes no connection is left out, the balancer is last.
         """
-        session = self._fresh if fresh else self._pooled
+        client = self._fresh if fresh else self._pooled
         payload = sse.dumps(body_for(ask, ask.engine_model))
         boxes = await self._boxes.order(tried) if self._boxes else []
         for box, url in [*boxes, ("", self._url)]:
@@ -105,7 +106,7 @@ class Gpu:
                 if self._boxes and box:
                     self._boxes.asked(box)
                 try:
-                    answer = await upstream.post(session, f"{url}/v1{ROUTE}", payload, headers, by)
+                    answer = await upstream.post(client, f"{url}/v1{ROUTE}", payload, headers, by)
                 except upstream.RefusedError:
                     if box:
                         continue
@@ -143,7 +144,7 @@ class Gpu:
         """Whether a fresh connection is taken now."""
         host, _, port = self._url.partition("//")[2].rpartition(":")
         try:
-            async with asyncio.timeout(upstream.CONNECT_SECONDS):
+            async with asyncio.timeout(CONNECT_SECONDS):
                 _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         except OSError:  # a timeout is one
             return False
@@ -163,7 +164,7 @@ class Cloud:
 
     def __init__(self, config: Config, voice: Voice, authorize: Authorize) -> None:
         self._config, self._voice, self._authorize = config.gateway.fallback, voice, authorize
-        self._session = upstream.session()
+        self._client = Client()
         self._clock = asyncio.get_running_loop().time
         self.restraint = Restraint(self._config)
 
@@ -210,7 +211,7 @@ class Cloud:
     async def _tried(self, payload: bytes, by: float, *, again: bool) -> upstream.Answer:
         url = self._config.url + ROUTE
         try:
-            return await upstream.post(self._session, url, payload, await self._key(url, payload, again, by), by)
+            return await upstream.post(self._client, url, payload, await self._key(url, payload, again, by), by)
         except upstream.StatusError as error:
             if error.status == TOO_MANY:
                 self.restraint.too_many(self._clock(), error.retry_after_seconds)
@@ -227,4 +228,4 @@ class Cloud:
 
     async def close(self) -> None:
         """Give everything back."""
-        await self._session.close()
+        await self._client.close()

@@ -4,15 +4,11 @@ import asyncio
 import logging
 import os
 import signal
-from typing import Any
 
-from aiohttp import web
-
-from lane import connections, notify
+from lane import notify
 from lane.admin import Admin
 from lane.config import ENVIRONMENT, load
 from lane.service import Lane
-from relay import log
 
 IDLE_LOOK_SECONDS = 0.1
 SHUTDOWN_SECONDS = 1.0  # for whoever has not said yet what he wants
@@ -24,15 +20,9 @@ async def main() -> None:
     lane, leaving, loop = Lane(config), asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leaving.set)
-    ends: dict[str, Any] = {"access_log": None, "shutdown_timeout": SHUTDOWN_SECONDS}
-    outside = web.AppRunner(lane.app(), handler_cancellation=True, **ends)
-    inside = web.AppRunner(Admin(config, lane).app(), **ends)
-    for runner in (outside, inside):
-        await runner.setup()
-    assert outside.server is not None  # noqa: S101  it is set up
-    come = connections.listening(outside.server, lane.asking)
-    listener = await loop.create_server(come, config.host or None, config.port, backlog=128)
-    await web.TCPSite(inside, "127.0.0.1", config.admin_port).start()
+    outside, inside = lane.outside(), Admin(config, lane).inside()
+    await outside.listen(config.host or None, config.port)
+    await inside.listen("127.0.0.1", config.admin_port)
     lane.start()
     telling = asyncio.create_task(notify.keep_telling())
     notify.tell("READY=1")
@@ -42,13 +32,11 @@ async def main() -> None:
     while lane.streams:
         await asyncio.sleep(IDLE_LOOK_SECONDS)
     telling.cancel()
-    listener.close()
-    for runner in (outside, inside):
-        await runner.cleanup()
+    for server in (outside, inside):
+        await server.close(SHUTDOWN_SECONDS)
     await lane.close()
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    log.quote_nothing()
     asyncio.run(main())

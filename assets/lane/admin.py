@@ -6,13 +6,14 @@ import os
 
 import names
 import paths
-from aiohttp import web
 
 from lane.config import Config
 from lane.line import Why
 from lane.service import Lane
+from relay.http_server import Request, Response, Server, UnreadableError, json_response
 
 REFUSALS = [why.value for why in Why]
+BODY_SECONDS = 5.0
 DRAIN_MOST_SECONDS = 7200.0  # as long as a termination hook may hold a box
 
 
@@ -22,23 +23,33 @@ class Admin:
     def __init__(self, config: Config, lane: Lane) -> None:
         self._config, self._lane = config, lane
 
-    def app(self) -> web.Application:
-        """The routes."""
-        app = web.Application()
-        app.router.add_get("/line", self._line)
-        app.router.add_delete("/line/{id}", self._drop)
-        app.router.add_post("/drain", self._drain)
-        app.router.add_delete("/drain", self._stay)
-        app.router.add_get("/ready", self._ready)
-        app.router.add_get("/metrics", self._metrics)
-        return app
+    def inside(self) -> Server:
+        """Its port's."""
+        return Server(self._routed)
 
-    async def _line(self, request: web.Request) -> web.Response:
-        return self._told()
+    async def _routed(self, request: Request) -> Response:
+        asked, lane = (request.method, request.path), self._lane
+        if asked == ("GET", "/line"):
+            return self._told()
+        if request.method == "DELETE" and request.path.startswith("/line/"):
+            dropped = lane.drop(request.path[len("/line/") :])
+            return json_response(200 if dropped else 404, {"dropped": dropped})
+        if asked == ("POST", "/drain"):
+            return await self._drain(request)
+        if asked == ("DELETE", "/drain"):
+            lane.stay()
+            return json_response(200, {"draining": False})
+        if asked == ("GET", "/ready"):
+            why = await lane.engine.unready()
+            return json_response(503 if why else 200, {"ready": not why, "why": why})
+        if asked == ("GET", "/metrics"):
+            return self._metrics()
+        return Response(404)
 
-    def _told(self) -> web.Response:
+    def _told(self) -> Response:
         lane = self._lane
-        return web.json_response(
+        return json_response(
+            200,
             {
                 "box": self._config.box,
                 "streams": lane.streams,
@@ -53,32 +64,22 @@ class Admin:
                 "refusals": {why: lane.line.counts[why] for why in REFUSALS},
                 "pid": os.getpid(),  # another one: every count began anew
                 "line": lane.listed(),
-            }
+            },
         )
 
-    async def _drop(self, request: web.Request) -> web.Response:
-        dropped = self._lane.drop(request.match_info["id"])
-        return web.json_response({"dropped": dropped}, status=200 if dropped else 404)
-
-    async def _drain(self, request: web.Request) -> web.Response:
+    async def _drain(self, request: Request) -> Response:
         try:
-            seconds = float(json.loads(await request.read() or b"{}").get("seconds", self._config.drain_seconds))
-        except (ValueError, TypeError, AttributeError):
-            return web.json_response({"error": "`seconds` must be a number"}, status=400)
+            seconds = float(
+                json.loads(await request.read(BODY_SECONDS) or b"{}").get("seconds", self._config.drain_seconds)
+            )
+        except (ValueError, TypeError, AttributeError, UnreadableError):
+            return json_response(400, {"error": "`seconds` must be a number"})
         if not 0 <= seconds <= DRAIN_MOST_SECONDS:
-            return web.json_response({"error": f"`seconds` must be 0 to {DRAIN_MOST_SECONDS:g}"}, status=400)
+            return json_response(400, {"error": f"`seconds` must be 0 to {DRAIN_MOST_SECONDS:g}"})
         self._lane.leave(seconds)
         return self._told()
 
-    async def _stay(self, request: web.Request) -> web.Response:
-        self._lane.stay()
-        return web.json_response({"draining": False})
-
-    async def _ready(self, request: web.Request) -> web.Response:
-        why = await self._lane.engine.unready()
-        return web.json_response({"ready": not why, "why": why}, status=503 if why else 200)
-
-    async def _metrics(self, request: web.Request) -> web.Response:
+    def _metrics(self) -> Response:
         lane = self._lane
         text = lane.metrics.text(
             depth=len(lane.line.waiting) + (lane.line.running is not None),
@@ -86,7 +87,7 @@ class Admin:
             refusals={why: lane.line.counts[why] for why in REFUSALS},
             box=_box_figures(),
         )
-        return web.Response(text=text, content_type="text/plain", charset="utf-8")
+        return Response(body=text.encode(), content_type="text/plain; charset=utf-8")
 
 
 def _box_figures() -> dict[str, float]:

@@ -1,20 +1,18 @@
 """What a caller gets of his turn: its bytes as he takes them, or the truth: an honest status, else a last event."""
 
 import asyncio
-import json
 import math
-from collections.abc import Awaitable, Mapping
-from typing import Optional
-
-from aiohttp import web
+from collections.abc import Mapping
+from typing import Optional, Union
 
 from lane.asked import error_body
 from lane.config import Config
 from lane.line import Busy, Line, Why
 from lane.turn import EndedError, Turn
 from relay import lane_headers, sse, upstream
+from relay.http_server import Request, Response, Stream, json_response
+from relay.timeouts import timeout_at
 
-SMALL_BYTES = 32 << 10  # what a socket takes at once
 ENGINE_RETRY_SECONDS = 5
 NO_CACHE = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 PREEMPTED, ENGINE_FAILED = "SPOT_PREEMPTION", "engine_failed"
@@ -27,13 +25,12 @@ class Delivery:
         self._config, self._line = config, line
         self._clock = asyncio.get_running_loop().time
 
-    def error(self, path: str, status: int, message: str, code: str, headers: Mapping[str, str]) -> web.StreamResponse:
+    def error(self, path: str, status: int, message: str, code: str, headers: Mapping[str, str]) -> Response:
         """A status with its reason, in the words of the family that was asked."""
-        body = json.dumps(error_body(path, message, code, status))
         told = {lane_headers.BOX: self._config.box, **headers} if self._config.box else headers
-        return web.Response(status=status, text=body, content_type="application/json", headers=told)
+        return json_response(status, error_body(path, message, code, status), told)
 
-    def busy(self, path: str, busy: Busy) -> web.StreamResponse:
+    def busy(self, path: str, busy: Busy) -> Response:
         """The line's no, which a gateway takes to another box."""
         headers = {
             "Retry-After": str(busy.retry_after_seconds),
@@ -44,25 +41,25 @@ class Delivery:
             message = "This box is leaving; another one answers"
         return self.error(path, 503, message, busy.why.value, headers)
 
-    async def deliver(self, request: web.Request, turn: Turn, *, comments: bool) -> web.StreamResponse:
+    async def deliver(self, request: Request, turn: Turn, *, comments: bool) -> Union[Response, Stream]:
         """What the buffer holds, as its caller takes it; comments while nothing comes, where a gateway listens."""
-        response: Optional[web.StreamResponse] = None
+        stream: Optional[Stream] = None
         while True:
             try:
                 part = await self._next(turn, comments=comments)
             except (EndedError, upstream.UpstreamError) as error:
-                return await self._failed(request, turn, response, error)
+                return await self._failed(request, turn, stream, error)
             if part is None:
-                assert response is not None  # noqa: S101  an answer has bytes
-                return await self._end(request, response)
+                assert stream is not None  # noqa: S101  an answer has bytes
+                stream.end()
+                return stream
             data, tokens = part
             if not turn.asked.stream:
                 turn.entry.delivered = turn.entry.decoded
-                return web.Response(body=data, content_type="application/json", headers=self._marks(turn))
-            if response is None:
-                response = web.StreamResponse(headers={"Content-Type": turn.kind, **NO_CACHE, **self._marks(turn)})
-                await response.prepare(request)
-            await self._write(request, response, data)
+                return Response(body=data, headers=self._marks(turn))
+            if stream is None:
+                stream = request.begin({"Content-Type": turn.kind, **NO_CACHE, **self._marks(turn)})
+            await self._write(request, stream, data)
             turn.entry.delivered += tokens
 
     async def _next(self, turn: Turn, *, comments: bool) -> Optional[tuple[bytes, int]]:
@@ -70,7 +67,7 @@ class Delivery:
             return await turn.buffer.get()
         while True:
             try:
-                async with upstream.timeout_at(self._clock() + self._config.comment_seconds):
+                async with timeout_at(self._clock() + self._config.comment_seconds):
                     return await turn.buffer.get()
             except asyncio.TimeoutError:
                 if turn.entry.began is None:
@@ -83,46 +80,34 @@ class Delivery:
         told = {lane_headers.BOX: self._config.box} if self._config.box else {}
         return {**told, lane_headers.SLICES: "same distribution"} if _inexact(turn) else told
 
-    async def _write(self, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        transport = request.transport
-        if transport is None:
-            raise ConnectionResetError("the caller has left")
-        if len(data) <= SMALL_BYTES and not transport.get_write_buffer_size():
-            return await response.write(data)
-        return await self._taken(transport, response.write(data))
-
-    async def _end(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-        if request.transport is None:
-            raise ConnectionResetError("the caller has left")
-        await self._taken(request.transport, response.write_eof())
-        return response
-
-    async def _taken(self, transport: asyncio.Transport, writing: Awaitable[None]) -> None:
-        try:
-            async with upstream.timeout_at(self._clock() + self._config.reader_seconds):
-                await writing
-        except asyncio.TimeoutError:
-            transport.abort()
-            raise ConnectionResetError("the caller reads nothing") from None
+    async def _write(self, request: Request, stream: Stream, data: bytes) -> None:
+        """Who reads nothing for long is let go."""
+        stream.write(data)
+        if stream.full:
+            try:
+                async with timeout_at(self._clock() + self._config.reader_seconds):
+                    await stream.room()
+            except asyncio.TimeoutError:
+                request.abort()
+                raise ConnectionResetError("the caller reads nothing") from None
 
     async def _failed(
-        self, request: web.Request, turn: Turn, response: Optional[web.StreamResponse], error: Exception
-    ) -> web.StreamResponse:
+        self, request: Request, turn: Turn, stream: Optional[Stream], error: Exception
+    ) -> Union[Response, Stream]:
         """The truth: an honest status where nothing went out yet, else the last event; never a quiet end."""
         entry, path = turn.entry, turn.asked.path
         if isinstance(error, EndedError) and error.why is Why.SLOW:
-            if request.transport:
-                request.transport.abort()
+            request.abort()
             raise ConnectionResetError("the caller reads nothing")
-        if response is None and isinstance(error, EndedError):
+        if stream is None and isinstance(error, EndedError):
             wait = self._line.wait(entry, self._clock()).mean
             if error.why is Why.DROPPED:
                 return self.error(path, 503, str(error), error.why.value, {"x-should-retry": "false"})
             return self.busy(path, Busy(error.why, wait, max(1, math.ceil(min(wait, 120.0)))))
-        if response is None and isinstance(error, upstream.StatusError):
+        if stream is None and isinstance(error, upstream.StatusError):
             message = str(error.error.get("message") or error)
             return self.error(path, error.status, message, str(error.error.get("code") or "engine"), {})
-        if response is None:
+        if stream is None:
             headers = {"Retry-After": str(ENGINE_RETRY_SECONDS)}
             return self.error(path, 503, f"The engine: {error}", ENGINE_FAILED, headers)
         code = error.why.value if isinstance(error, EndedError) else ENGINE_FAILED
@@ -133,8 +118,9 @@ class Delivery:
             last = sse.event({**body, "served_prefix_tokens": entry.delivered}, "error")
         else:
             last = sse.dumps({"error": str(error)}) + b"\n"
-        await self._write(request, response, last)
-        return await self._end(request, response)
+        await self._write(request, stream, last)
+        stream.end()
+        return stream
 
 
 def _inexact(turn: Turn) -> bool:

@@ -7,33 +7,34 @@ know these. llama.cpp's is run for real in the tests; Ollama's by its documents.
 import asyncio
 from typing import Any, Optional
 
-import aiohttp
-
 from lane.asked import Asked, continued
 from lane.config import OLLAMA, Config
 from relay import chat, sse, upstream
+from relay.http_client import Client
 
 PROOF_TOKENS = 24
 PROOF_SECONDS = 60.0  # a token's patience on a box: 46 s was the worst
-LOOK_SECONDS = 2.0
+LOOK_SECONDS, LOOK_BYTES = 2.0, 4 << 20  # for what an engine tells of itself
 PROMPT = [{"role": "user", "content": "Count from one to one hundred, in words."}]
 
 
 class Engine:
     """llama.cpp's server; Ollama where it differs."""
 
-    def __init__(self, config: Config, session: aiohttp.ClientSession) -> None:
-        self._config, self._session = config, session
+    def __init__(self, config: Config, client: Client) -> None:
+        self._config, self._client = config, client
         self.thinks = False  # as far as the proof has shown
 
     async def get(self, path: str) -> tuple[int, bytes]:
         """Status and body of a read; raises UpstreamError."""
-        timeout = aiohttp.ClientTimeout(total=LOOK_SECONDS)
+        url, by = self._config.engine_url + path, asyncio.get_running_loop().time() + LOOK_SECONDS
+        answer, status = await upstream.ask(self._client, "GET", url, {}, b"", by)
         try:
-            async with self._session.get(self._config.engine_url + path, timeout=timeout) as response:
-                return response.status, await response.read()
-        except (asyncio.TimeoutError, aiohttp.ClientError, OSError) as error:
-            raise upstream.RefusedError(f"{type(error).__name__}: {error}") from None
+            return status, await answer.read(by, LOOK_BYTES)
+        except (asyncio.TimeoutError, OSError) as error:
+            raise upstream.BrokenError(str(error)) from None
+        finally:
+            answer.close()
 
     async def post(self, path: str, body: dict[str, Any], by: float) -> upstream.Answer:
         """Asked; once more where a connection that was kept had been closed meanwhile. Raises UpstreamError."""
@@ -44,9 +45,9 @@ class Engine:
             told = {"message": "The body is nested too deeply", "code": "invalid_json"}
             raise upstream.StatusError(400, {}, sse.dumps({"error": told})) from None
         try:
-            return await upstream.post(self._session, url, payload, {}, by)
+            return await upstream.post(self._client, url, payload, {}, by)
         except upstream.ResetError:
-            return await upstream.post(self._session, url, payload, {}, by)
+            return await upstream.post(self._client, url, payload, {}, by)
 
     async def unready(self) -> str:
         """Why it would not serve a request now; empty: it would. The engine's half of "does it serve?"."""
@@ -125,6 +126,6 @@ class Ollama(Engine):
             return None
 
 
-def engine_of(config: Config, session: aiohttp.ClientSession) -> Engine:
+def engine_of(config: Config, client: Client) -> Engine:
     """The adapter of the configured one."""
-    return Ollama(config, session) if config.engine == OLLAMA else Engine(config, session)
+    return Ollama(config, client) if config.engine == OLLAMA else Engine(config, client)

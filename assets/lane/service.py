@@ -6,10 +6,8 @@ import json
 import logging
 import os
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Optional
-
-from aiohttp import web
+from collections.abc import Mapping
+from typing import Any, Optional, Union
 
 from lane import asked as asks
 from lane.asked import Refusal
@@ -23,12 +21,15 @@ from lane.order import Entry
 from lane.turn import EVENTS, Turn
 from relay import lane_headers, upstream
 from relay.bodies import Bodies
+from relay.http_client import Client
+from relay.http_server import Request, Response, Server, Stream, UnreadableError
 from relay.site import site
 
 PROVE_AGAIN_SECONDS = 5.0
 LISTED_CHARACTERS = 64  # of a caller: Run Command hands back 24,000 characters in all
+# Of 1024 descriptors, and 256 may come at a time: a lane that does not answer the box's own programs has it replaced.
+CONNECTIONS_MOST = 512
 LOG = logging.getLogger("lane")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Lane:
@@ -36,15 +37,14 @@ class Lane:
 
     def __init__(self, config: Config) -> None:
         self._config = config
-        self._session = upstream.session()
+        self._client = Client()
         self.line = Line(config, Estimates(config))
-        self.engine = engine_of(config, self._session)
+        self.engine = engine_of(config, self._client)
         self.metrics = Metrics()
         self._bodies = Bodies(together=config.large_bytes, most=config.body_bytes)
         self._delivery = Delivery(config, self.line)
         self.exact: Optional[bool] = None  # whether two slices say what one answer says; None: not proved yet
         self._turns: dict[str, Turn] = {}
-        self.asking: set[web.RequestHandler] = set()  # whose request is here, whole
         self._key = os.urandom(16)  # of this process: its hashes are worth nothing elsewhere
         self._clock = asyncio.get_running_loop().time
         self._timer: Optional[asyncio.TimerHandle] = None
@@ -53,24 +53,14 @@ class Lane:
 
     # --- the process ---
 
-    def app(self) -> web.Application:
-        """The routes that callers reach."""
-        app = web.Application(middlewares=[self._around], client_max_size=self._config.body_bytes)
-        for path in asks.paths(self._config.engine):
-            app.router.add_post(path, self._ask)
-        for path in asks.readable(self._config.engine):
-            app.router.add_get(path, self._read)
-        if self._config.gateway:
-            app.router.add_get(lane_headers.WAIT_PATH, self._wait)
-        app.router.add_route("*", "/{path:.*}", self._unknown)
-        app.on_response_prepare.append(self._closes)
-        return app
-
-    async def _closes(self, request: web.Request, response: web.StreamResponse) -> None:
-        """Whom a leaving box has answered, he asks another one on a connection of its own."""
-        if self.line.leaves_at is not None:
-            response.force_close()
-            response.headers["Connection"] = "close"
+    def outside(self) -> Server:
+        """What callers reach. Whom a leaving box has answered, he asks another one on a connection of its own."""
+        return Server(
+            self.answer,
+            body_bytes=self._config.body_bytes,
+            connections_most=CONNECTIONS_MOST,
+            leaving=lambda: self.line.leaves_at is not None,
+        )
 
     def start(self) -> None:
         """Begin to look at the engine."""
@@ -82,7 +72,7 @@ class Lane:
             task.cancel()
         for turn in list(self._turns.values()):
             turn.end(Why.DRAINING, "the lane ends")
-        await self._session.close()
+        await self._client.close()
 
     async def _prove(self) -> None:
         """Once the engine serves: whether its answers may be sliced."""
@@ -101,57 +91,58 @@ class Lane:
 
     # --- around every request ---
 
-    @web.middleware
-    async def _around(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def answer(self, request: Request) -> Union[Response, Stream]:
+        """To any request: what its path says, else why not."""
         try:
-            return await handler(request)
-        except Refusal as refusal:
+            return await self._routed(request)
+        except (Refusal, UnreadableError) as refusal:
             self.line.counts[Why.REFUSED.value] += 1
             return self._delivery.error(
                 request.path, refusal.status, refusal.message, refusal.code, {"x-should-retry": "false"}
-            )
-        except web.HTTPException as error:
-            self.line.counts[Why.REFUSED.value] += 1
-            return self._delivery.error(
-                request.path, error.status, error.reason, "refused", {"x-should-retry": "false"}
             )
         except ConnectionError:
             raise
         except Exception:
             LOG.exception("request %s", request.path[:100])
-            if request.writer.output_size and request.transport:  # amid an answer a second head would be taken for it
-                request.transport.abort()
+            if request.begun:  # amid an answer a second head would be taken for it
                 raise ConnectionResetError("an error of the lane") from None
             return self._delivery.error(
                 request.path, 500, "An error of the lane; it is in the log", "internal_error", {}
             )
 
-    async def _unknown(self, request: web.Request) -> web.StreamResponse:
-        there = ", ".join((*asks.paths(self._config.engine), *asks.readable(self._config.engine)))
+    async def _routed(self, request: Request) -> Union[Response, Stream]:
+        asked, engine = (request.method, request.path), self._config.engine
+        if asked == ("GET", lane_headers.WAIT_PATH) and self._config.gateway:
+            return self._wait()
+        if request.method == "POST" and request.path in asks.paths(engine):
+            return await self._ask(request)
+        if request.method == "GET" and request.path in asks.readable(engine):
+            return await self._read(request)
+        there = ", ".join((*asks.paths(engine), *asks.readable(engine)))
         raise Refusal(404, f"{request.method} {request.path[:100]} is not served here; there is {there}", "unknown")
 
-    async def _read(self, request: web.Request) -> web.StreamResponse:
+    async def _read(self, request: Request) -> Response:
         try:
             status, body = await self.engine.get(request.path)
         except upstream.UpstreamError as error:
             return self._delivery.error(
                 request.path, 503, str(error), ENGINE_FAILED, {"Retry-After": str(ENGINE_RETRY_SECONDS)}
             )
-        return web.Response(status=status, body=body, content_type="application/json")
+        return Response(status, body)
 
-    async def _wait(self, request: web.Request) -> web.StreamResponse:
+    def _wait(self) -> Response:
         """For a gateway that chooses among boxes: one that leaves is none of them."""
         if self.line.leaves_at is not None:
-            return web.Response(status=503)
+            return Response(503)
         estimates = self.line.estimates
         answer = (estimates.prompt(1) + estimates.answer(self._config.default_max_tokens)).mean
         told = {lane_headers.WAIT: f"{self.expected_wait():.2f}", lane_headers.ANSWER: f"{answer:.2f}"}
-        return web.Response(status=204, headers=told)
+        return Response(204, headers=told)
 
     # --- one request ---
 
-    async def _ask(self, request: web.Request) -> web.StreamResponse:
-        held = self._bodies.take(request.content_length, request.headers)
+    async def _ask(self, request: Request) -> Union[Response, Stream]:
+        held = self._bodies.take(request.content_length)
         if held is None:
             self.line.counts[Why.REFUSED.value] += 1
             message = "Too many large requests are here at once"
@@ -161,15 +152,8 @@ class Lane:
         finally:
             self._bodies.give_back(held)
 
-    async def _asked(self, request: web.Request) -> web.StreamResponse:
-        try:
-            async with upstream.timeout_at(self._clock() + self._config.body_seconds):
-                raw = await request.read()
-        except asyncio.TimeoutError:
-            message = f"The body did not arrive within {self._config.body_seconds:g} s"
-            raise Refusal(408, message, "slow_body") from None
-        except web.RequestPayloadError:
-            raise Refusal(400, "The body is not encoded as its headers say", "invalid_encoding") from None
+    async def _asked(self, request: Request) -> Union[Response, Stream]:
+        raw = await request.read(self._config.body_seconds)
         asked, terms = asks.read(request.path, raw, self._config), asks.terms(request.headers, self._config)
         now = self._clock()
         entry = Entry(
@@ -198,14 +182,12 @@ class Lane:
             advance=self.advance,
         )
         self._turns[entry.id] = turn
-        self.asking.add(request.protocol)
         turn.task = asyncio.create_task(turn.run())
         turn.task.add_done_callback(lambda _: self._settled(turn))
         self.advance()
         try:
             return await self._delivery.deliver(request, turn, comments=self._config.gateway and turn.kind == EVENTS)
         finally:
-            self.asking.discard(request.protocol)
             await self._over(turn)
 
     def _may_slice(self, *, fixed: bool) -> bool:
@@ -237,10 +219,10 @@ class Lane:
         told = {"id": entry.id, "class": entry.kind, "how": entry.how, "seconds": round(now - entry.arrived, 2)}
         LOG.info("REQUEST %s", json.dumps({**told, "tokens": entry.decoded, "delivered": entry.delivered}))
 
-    def _address(self, remote: Optional[str]) -> str:
+    def _address(self, remote: str) -> str:
         """Without a gateway a caller is his address (aws-behaviours: client-address), which nobody is shown."""
         try:
-            where = site(remote or "").encode()
+            where = site(remote).encode()
         except ValueError:  # he has left
             return ""
         return f"address:{hashlib.blake2b(where, key=self._key, digest_size=6).hexdigest()}"

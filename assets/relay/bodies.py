@@ -1,6 +1,5 @@
 """Large bodies: how much memory they may take together, while their requests are here. Small ones always find room."""
 
-from collections.abc import Mapping
 from typing import Optional
 
 SMALL_BYTES = 64 << 10  # a prompt of text
@@ -12,10 +11,9 @@ class Bodies:
     def __init__(self, *, together: int, most: int) -> None:
         self._together, self._most, self._here = together, most, 0
 
-    def take(self, length: Optional[int], headers: Mapping[str, str]) -> Optional[int]:
+    def take(self, length: Optional[int]) -> Optional[int]:
         """The bytes that it now holds, to be given back; None where there is no room beside those that are here."""
-        known = length is not None and "Content-Encoding" not in headers  # else only once it is read
-        size = min(length or 0, self._most) if known else self._most
+        size = self._most if length is None else min(length, self._most)
         if size <= SMALL_BYTES:
             return 0
         if self._here and self._here + size > self._together:

@@ -15,6 +15,7 @@ LIMIT_BYTES = 4 << 20  # of one event: a whole answer in one delta stays far bel
 LINE_END = re.compile(rb"\r\n|\r|\n")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DONE = b"[DONE]"
+ENCODER = json.JSONEncoder(separators=(",", ":"))  # kept: json.dumps makes one at each call
 
 
 class SseError(Exception):
@@ -84,7 +85,7 @@ class Parser:
 
 def dumps(value: Any) -> bytes:
     """One line of JSON."""
-    return json.dumps(value, separators=(",", ":")).encode()
+    return ENCODER.encode(value).encode()
 
 
 def event(data: Any, kind: str = "") -> bytes:

@@ -12,22 +12,13 @@ Closing an Answer closes its connection unless it was read to its end: that is w
 
 import asyncio
 import re
-import sys
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Optional
 
-import aiohttp
-
 from relay import sse
+from relay.http_client import CONNECT_SECONDS, Client, ConnectError, TargetConnection
+from relay.timeouts import timeout_at
 
-if sys.version_info >= (3, 11):
-    from asyncio import timeout_at as timeout_at  # novermin
-else:
-    # What aiohttp itself uses there; no task of its own, as wait_for makes, which then may swallow a cancellation.
-    from async_timeout import timeout_at as timeout_at
-
-CONNECT_SECONDS = 2.0  # a connection inside a VPC takes a millisecond; one lost SYN is sent again after a second
-READ_BYTES = 1 << 16
 WHOLE_LIMIT_BYTES = 32 << 20
 ERROR_LIMIT_BYTES = 64 << 10
 HTTP_OK = 200
@@ -82,25 +73,30 @@ def _error_of(body: bytes) -> dict[str, Any]:
 class Answer:
     """An answer that has begun with status 200."""
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
-        self._response = response
-        self.headers: Mapping[str, str] = response.headers
+    def __init__(self, client: Client, url: str, connection: TargetConnection) -> None:
+        self._client, self._url, self._connection = client, url, connection
+        self._time = asyncio.get_running_loop().time
+        self.headers = connection.headers
 
     async def chunks(self, next_byte_by: Callable[[], float]) -> AsyncGenerator[bytes, None]:
         """Bytes as they come until the answer ends; `next_byte_by` says before each read by when (loop's clock)."""
-        now = asyncio.get_running_loop().time
         while True:
-            began, by = now(), next_byte_by()
-            try:
-                async with timeout_at(by):
-                    chunk = await self._response.content.readany()
-            except asyncio.TimeoutError:
-                raise SilentError(f"no byte for {max(0.0, by - began):.0f} s") from None
-            except (aiohttp.ClientError, OSError) as error:
-                raise BrokenError(f"{type(error).__name__}: {error}") from None
+            if not self._connection.here:
+                await self._next(next_byte_by())
+            chunk = self._connection.take()
             if not chunk:
                 return
             yield chunk
+
+    async def _next(self, by: float) -> None:
+        began = self._time()
+        try:
+            async with timeout_at(by):
+                await self._connection.more()
+        except asyncio.TimeoutError:
+            raise SilentError(f"no byte for {max(0.0, by - began):.0f} s") from None
+        except OSError as error:
+            raise BrokenError(str(error)) from None
 
     async def events(self, next_byte_by: Callable[[], float]) -> AsyncGenerator[sse.Event, None]:
         """Events until the stream ends, each byte by its time."""
@@ -114,75 +110,70 @@ class Answer:
 
     async def whole(self, by: float) -> dict[str, Any]:
         """The body as a JSON object, by that time of the loop's clock."""
-        patience = max(0.0, by - asyncio.get_running_loop().time())
+        patience = max(0.0, by - self._time())
         try:
-            async with timeout_at(by):
-                body = await self._read(WHOLE_LIMIT_BYTES)
+            body = await self.read(by, WHOLE_LIMIT_BYTES)
         except asyncio.TimeoutError:
             raise SilentError(f"no whole answer within {patience:.0f} s") from None
-        except (aiohttp.ClientError, OSError) as error:
-            raise ResetError(f"{type(error).__name__}: {error}") from None
+        except OSError as error:
+            raise ResetError(str(error)) from None
         found = sse.parsed(body)
         if found is None:
             raise BrokenError("the answer is no JSON object")
         return found
 
+    async def read(self, by: float, limit: int) -> bytes:
+        """The body, by that time of the loop's clock; raises OSError."""
+        if not self._connection.complete:
+            async with timeout_at(by):
+                return await self._read(limit)
+        return self._connection.take()
+
     async def _read(self, limit: int) -> bytes:
-        parts, size = [], 0
-        async for chunk in self._response.content.iter_any():
-            parts.append(chunk)
-            size += len(chunk)
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            await self._connection.more()
+            part = self._connection.take()
+            if not part:
+                return b"".join(parts)
+            parts.append(part)
+            size += len(part)
             if size > limit:
-                raise aiohttp.ClientPayloadError(f"a body of more than {limit} bytes")
-        return b"".join(parts)
+                raise ConnectionResetError(f"a body of more than {limit} bytes")
 
     def close(self) -> None:
         """Let go: an answer that was read to its end gives its connection back, any other loses it."""
-        if self._response.content.at_eof():
-            self._response.release()
-        else:
-            self._response.close()
+        self._client.over(self._url, self._connection)
 
 
-async def post(
-    session: aiohttp.ClientSession, url: str, payload: bytes, headers: Mapping[str, str], head_by: float
-) -> Answer:
+async def post(client: Client, url: str, payload: bytes, headers: Mapping[str, str], head_by: float) -> Answer:
     """Send a JSON body; the answer once its head is there, by `head_by` on the loop's clock. Raises UpstreamError."""
-    try:
-        async with timeout_at(head_by):
-            response = await session.post(url, data=payload, headers={"Content-Type": "application/json", **headers})
-    except asyncio.TimeoutError as error:
-        if isinstance(error, aiohttp.ConnectionTimeoutError):
-            raise RefusedError("no connection in time") from None
-        raise SilentError("no answer began in time") from None
-    except aiohttp.ClientConnectorError as error:
-        raise RefusedError(str(error)) from None
-    except (aiohttp.ClientError, OSError) as error:
-        raise ResetError(f"{type(error).__name__}: {error}") from None
-    answer = Answer(response)
-    if response.status == HTTP_OK:
+    answer, status = await ask(client, "POST", url, {"Content-Type": "application/json", **headers}, payload, head_by)
+    if status == HTTP_OK:
         return answer
     try:
-        async with timeout_at(asyncio.get_running_loop().time() + CONNECT_SECONDS):
-            text = await answer._read(ERROR_LIMIT_BYTES)
-    except (asyncio.TimeoutError, aiohttp.ClientError, OSError):
+        text = await answer.read(asyncio.get_running_loop().time() + CONNECT_SECONDS, ERROR_LIMIT_BYTES)
+    except OSError:  # a timeout is one, but not on the box's Python
+        text = b""
+    except asyncio.TimeoutError:
         text = b""
     finally:
         answer.close()
-    raise StatusError(response.status, response.headers, text)
+    raise StatusError(status, answer.headers, text)
 
 
-def session(*, fresh: bool = False) -> aiohttp.ClientSession:
-    """A client without limits or deadlines of its own: those of a request are the caller's.
-
-    `fresh`: a new connection for each request, so that a balancer chooses anew.
-    """
-    connector = aiohttp.TCPConnector(limit=0, force_close=fresh)
-    timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
-    return aiohttp.ClientSession(
-        connector=connector,
-        timeout=timeout,
-        headers={"Accept-Encoding": "identity"},
-        cookie_jar=aiohttp.DummyCookieJar(),
-        read_bufsize=READ_BYTES,
-    )
+async def ask(
+    client: Client, method: str, url: str, headers: Mapping[str, str], payload: bytes, head_by: float
+) -> tuple[Answer, int]:
+    """An answer of any status once its head is there, by `head_by` on the loop's clock. Raises UpstreamError."""
+    try:
+        async with timeout_at(head_by):
+            connection = await client.ask(method, url, headers, payload)
+    except asyncio.TimeoutError:
+        raise SilentError("no answer began in time") from None
+    except ConnectError as error:
+        raise RefusedError(str(error)) from None
+    except OSError as error:
+        raise ResetError(str(error)) from None
+    return Answer(client, url, connection), connection.status

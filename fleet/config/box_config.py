@@ -81,7 +81,7 @@ def bundle() -> bytes:
     """The zip of the box's programs, units and packages. The same files make the same bytes, whatever machine packs
     them: without times, modes or compression. Raises UserError where the packages were not installed.
     """
-    if not (PACKAGES / "aiohttp").is_dir():
+    if not (PACKAGES / "httptools").is_dir():
         raise UserError("the packages of the boxes' lane are not installed: run `make setup`")
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:

@@ -27,7 +27,6 @@ from tests.box import netns, servers
 
 sys.path.insert(0, str(ASSETS))
 
-from aiohttp import web
 
 from lane.admin import Admin
 from lane.config import Config
@@ -121,17 +120,14 @@ class _Lane(threading.Thread):
         url = f"http://127.0.0.1:{names.ENGINE_PORT}"
         config = Config(url, "ollama", "tiny", 4096, PORT, names.LANE_ADMIN_PORT)
         lane, self.ended, self._loop = Lane(config), asyncio.Event(), asyncio.get_running_loop()
-        outside = web.AppRunner(lane.app(), handler_cancellation=True, access_log=None, shutdown_timeout=0.1)
-        inside = web.AppRunner(Admin(config, lane).app(), access_log=None, shutdown_timeout=0.1)
-        await outside.setup()
-        await inside.setup()
-        await web.TCPSite(outside, None, PORT).start()
+        outside, inside = lane.outside(), Admin(config, lane).inside()
+        await outside.listen(None, PORT)
         if self._admin:
-            await web.TCPSite(inside, "127.0.0.1", names.LANE_ADMIN_PORT).start()
+            await inside.listen("127.0.0.1", names.LANE_ADMIN_PORT)
         self.ready.set()
         await self.ended.wait()
-        for runner in (outside, inside):
-            await runner.cleanup()
+        for server in (outside, inside):
+            await server.close(0.1)
         await lane.close()
 
     def end(self) -> None:

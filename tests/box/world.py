@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+
+import httptools
 
 from fleet import localaws
 from fleet.account.access import Aws
@@ -234,6 +237,12 @@ class World:
         config = box_config.box_config(self.settings, bucket=BUCKET, target_group_arn=target_group, **quick)
         script = box_config.user_data(config, bundle_bucket=BUCKET, bundle_key="bundle.zip")
         (self.here / "user-data").write_text(script)
+        # The bundle's compiled parser is for the box's Python; this one's lies beside it.
+        beside = self.inside("/opt/fleet/packages/httptools")
+        for compiled in Path(httptools.__file__).parent.rglob("*.so"):
+            there = beside / compiled.relative_to(Path(httptools.__file__).parent)
+            there.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(compiled, there)
         assert self.systemctl("cloud-init", str(self.here / "user-data")) == 0, self.journal()
 
     def systemctl(self, *words: str) -> int:

@@ -1,8 +1,8 @@
 """`make bench-gateway`: what the gateway adds to a direct call, beside a plain relay and LiteLLM's proxy; streams held;
 callers who left.
 
-Every process is real and on loopback; requests go in turn, direct, plain relay (the least that the gateway's library
-adds here), gateway, LiteLLM, so that the machine's drift meets all. The store is kept apart (memory). LiteLLM is
+Every process is real and on loopback; requests go in turn, direct, plain relay (aiohttp on both sides and nothing
+between), gateway, LiteLLM, so that the machine's drift meets all. The store is kept apart (memory). LiteLLM is
 installed into build/litellm, at the version below, by name.
 """
 

@@ -1,4 +1,4 @@
-"""The bench's floor: aiohttp on both sides and nothing between. `python -m tests.gateway.plain PORT URL`."""
+"""The bench's yardstick: aiohttp on both sides and nothing between. `python -m tests.gateway.plain PORT URL`."""
 
 import asyncio
 import sys

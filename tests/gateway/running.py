@@ -11,7 +11,6 @@ from typing import Any
 
 import aiohttp
 import uvloop
-from aiohttp import web
 
 from fleet.config import gateway_settings as settings
 from fleet.core.ports import free_port
@@ -122,16 +121,13 @@ async def serving(
     the_gpu = targets.Gpu(config, healthy)
     the_cloud = targets.Cloud(config, voice or Voice(), authorize or no_key)
     gateway = Gateway(config, store=store or MemoryStore(), gpu=the_gpu, cloud=the_cloud, pepper=b"pepper")
-    runner = web.AppRunner(gateway.app(), handler_cancellation=True, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
+    server = gateway.outside()
+    port = await server.listen("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession() as session:
             yield Caller(f"http://127.0.0.1:{port}", gateway, session)
     finally:
-        await runner.cleanup()
+        await server.close()
         await the_gpu.close()
         await the_cloud.close()
 

@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 
 from fleet.config.gateway_settings import CallerTier, Limits
 from gateway import service
@@ -263,13 +261,13 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
     [
         ((POST + b"Content-Length: 100\r\n\r\n", b"{", b'"'), b"408"),
         ((POST + b"Transfer-Encoding: chunked\r\n\r\n", b"5\r\n{", b'"'), b"408"),
-        ((POST + b"X: " + b"a" * 10_000 + b"\r\n\r\n",), b"400"),
-        ((b"GET /" + b"a" * 10_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",), b"400"),
+        ((POST + b"X: " + b"a" * 20_000 + b"\r\n\r\n",), b"400"),
+        ((b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",), b"400"),
         ((b"".join([POST, *(b"X-%d: a\r\n" % n for n in range(20_000)), b"\r\n"]),), b"400"),
         ((b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",), b"400"),
         ((POST + b"Content-Length: -1\r\n\r\n",), b"400"),
         ((POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",), b"400"),
-        ((POST + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\n", b"plain"), b"400"),
+        ((POST + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\n", b"plain"), b"415"),
     ],
     ids=[
         "a slow body",
@@ -280,14 +278,12 @@ POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
         "TLS",
         "no length",
         "smuggling",
-        "gzip that is none",
+        "an encoded body",
     ],
 )
 def test_bytes_that_are_no_request_end_in_a_status(parts: tuple[bytes, ...], status: bytes, gateway: Open) -> None:
     answer = gateway.loop.run_until_complete(raw(gateway.caller.url, *parts, pause=0.1))
-    assert answer.startswith(b"HTTP/1.1 " + status) or (status == b"400" and answer[9:12] in (b"400", b"431")), answer[
-        :80
-    ]
+    assert answer.startswith(b"HTTP/1.1 " + status), answer[:80]
     assert gateway.loop.run_until_complete(gateway.caller.chat()).status == 200
     assert b"llm_gateway_answers_broken_total 0.0" in gateway.caller.gateway.metrics.text(), "which would wake somebody"
 
@@ -308,22 +304,6 @@ async def test_slow_reader_is_let_go_and_its_generation_with_it() -> None:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000, "10 MB were waiting for him"
         writer.close()
         assert (await caller.get("/v1/health")).status == 200
-
-
-async def _waits(response: web.StreamResponse, data: bytes = b"") -> None:
-    """What aiohttp does where more than 64 KiB are not taken yet: measured, of an answer that ends just then."""
-    await asyncio.Event().wait()
-
-
-@on_loop
-async def test_reader_who_stops_at_the_end_of_an_answer_is_let_go_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web.StreamResponse, "write_eof", _waits)
-    async with Target() as gpu, serving(gpu.url, budgets=replace(FAST, wall_seconds=0.3)) as caller:
-        with pytest.raises(aiohttp.ClientError):
-            await asyncio.wait_for(caller.chat(stream=True), 5)
-        await caller.settled()
-        assert not caller.gateway._open
-        assert b"llm_gateway_answers_broken_total 0.0" in caller.gateway.metrics.text()
 
 
 @on_loop

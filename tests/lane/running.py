@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
-from aiohttp import web
 
 from lane.admin import Admin
 from lane.config import LLAMA_CPP, Config
@@ -98,15 +97,12 @@ async def serving(target: str, *, exact: bool | None = None, **changes: Any) -> 
     config = Config(engine_url=target, box="i-0lane", host="127.0.0.1", **given)
     lane = Lane(config)
     lane.exact = exact
-    outside = web.AppRunner(lane.app(), handler_cancellation=True, access_log=None)
-    inside = web.AppRunner(Admin(config, lane).app(), access_log=None)
+    servers = lane.outside(), Admin(config, lane).inside()
     ports = []
-    for runner in (outside, inside):
-        await runner.setup()
+    for server in servers:
         listener = socket.create_server(("127.0.0.1", 0))
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)  # connections inherit it
-        await web.SockSite(runner, listener).start()
-        ports.append(runner.addresses[0][1])
+        ports.append(await server.listen(sock=listener))
     if exact is None:
         lane.start()
     try:
@@ -114,8 +110,8 @@ async def serving(target: str, *, exact: bool | None = None, **changes: Any) -> 
             yield Caller(f"http://127.0.0.1:{ports[0]}", f"http://127.0.0.1:{ports[1]}", lane, session)
     finally:
         await lane.close()
-        for runner in (outside, inside):
-            await runner.cleanup()
+        for server in servers:
+            await server.close()
 
 
 async def first_served(caller: Caller, **body: Any) -> "asyncio.Task[Any]":

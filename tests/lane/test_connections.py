@@ -2,14 +2,14 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 
-from lane import connections
+from lane import service
+from relay.http_headers import HEAD_BYTES
+from relay.http_server import AHEAD_MOST
 from tests.gateway.targets import Target, answers, silent
 from tests.lane.processes import Parts
 from tests.lane.running import HELLO, MODEL, Caller, on_loop, serving
@@ -36,38 +36,31 @@ async def is_let_go(caller: Connection) -> bool:
         return True
 
 
-@asynccontextmanager
-async def listening(target: str) -> AsyncIterator[tuple[Caller, int]]:
-    """A lane in this process, and the port where it takes connections as its own process does."""
-    async with serving(target, exact=False) as caller:
-        runner = web.AppRunner(caller.lane.app(), handler_cancellation=True)
-        await runner.setup()
-        assert runner.server is not None
-        taking = connections.listening(runner.server, caller.lane.asking)
-        listener = await asyncio.get_running_loop().create_server(taking, "127.0.0.1", 0)
-        try:
-            yield caller, listener.sockets[0].getsockname()[1]
-        finally:
-            listener.close()
-            await runner.cleanup()
+def port_of(caller: Caller) -> int:
+    return int(caller.url.rpartition(":")[2])
 
 
 @on_loop
 async def test_a_newcomer_has_the_place_of_the_oldest_whose_request_is_not_here(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(connections, "MOST", 3)
-    async with Target(answers(every=0.5)) as engine, listening(engine.url) as (caller, port):
+    monkeypatch.setattr(service, "CONNECTIONS_MOST", 3)
+    async with Target(answers(every=0.5)) as engine, serving(engine.url, exact=False) as caller:
+        port = port_of(caller)
         asks = await come(port, ASK)
-        await caller.until(lambda: caller.lane.asking)
+        await caller.until(lambda: caller.lane.streams)
         silent, half = await come(port), await come(port, ASK[:-1])
         assert b"200" in await asyncio.wait_for(asks[0].readline(), SECONDS)
+        others = []  # held: a connection that nobody holds is closed
         for gone in (silent, half):
-            another = await come(port)
+            others.append(await come(port))
             assert await is_let_go(gone)
         assert b"[DONE]" in await asyncio.wait_for(asks[0].readuntil(b"[DONE]"), 2 * SECONDS)
-        assert not caller.lane.asking, "answered: from now on it may go, too"
-        another[1].close()
+        await asks[0].readuntil(b"0\r\n\r\n")
+        others.append(await come(port))
+        assert await is_let_go(asks), "answered: from now on it may go, too"
+        for _, writer in others:
+            writer.close()
 
 
 @on_loop
@@ -86,8 +79,8 @@ async def test_a_thousand_idle_connections_lock_nobody_out(tmp_path: Path) -> No
 
 @on_loop
 async def test_who_asks_on_before_he_is_answered_is_let_go() -> None:
-    async with Target(silent(60)) as engine, listening(engine.url) as (caller, port):
-        asks = await come(port, ASK + GET * (connections.AHEAD_MOST - 1))
+    async with Target(silent(60)) as engine, serving(engine.url, exact=False) as caller:
+        asks = await come(port_of(caller), ASK + GET * AHEAD_MOST)
         await caller.until(lambda: caller.lane.streams)
         await asyncio.sleep(0.05)
         assert caller.lane.streams == 1, "a few may be sent ahead"
@@ -98,24 +91,19 @@ async def test_who_asks_on_before_he_is_answered_is_let_go() -> None:
 
 @on_loop
 async def test_nobody_speaks_on_behind_a_request_for_another_protocol() -> None:
-    async with Target(silent(60)) as engine, listening(engine.url) as (_, port):
+    async with Target(silent(60)) as engine, serving(engine.url, exact=False) as caller:
         for other in (
             b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
             b"GET / HTTP/1.1\r\nConnection: upgrade\r\nHost: x\r\nUpgrade: websocket\r\n\r\n",
         ):
-            assert await is_let_go(await come(port, ASK + other + b"x" * (2 * connections.PIECE_BYTES)))
+            assert await is_let_go(await come(port_of(caller), ASK + other + b"x" * 2048))
 
 
 @on_loop
 async def test_a_head_has_its_bounds() -> None:
-    async with Target(answers()) as engine, listening(engine.url) as (_, port):
-        line = b"GET /v1/models HTTP/1.1\r\n"
-        for field, many, status in (
-            (connections.FIELD_BYTES - 200, connections.FIELDS - 2, b"200"),
-            (connections.FIELD_BYTES + 1, 1, b"400"),
-            (1, connections.FIELDS + 1, b"400"),
-        ):
+    async with Target(answers()) as engine, serving(engine.url, exact=False) as caller:
+        for field, many, status in ((250, 60, b"200"), (HEAD_BYTES, 1, b"400"), (1, HEAD_BYTES // 4, b"400")):
             fields = b"".join(b"x-%d: %s\r\n" % (n, b"a" * field) for n in range(many))
-            reader, writer = await come(port, line + b"Host: x\r\n" + fields + b"\r\n")
+            reader, writer = await come(port_of(caller), b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n")
             assert status in await asyncio.wait_for(reader.readline(), SECONDS)
             writer.close()

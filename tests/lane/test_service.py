@@ -9,12 +9,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from aiohttp import web
 
 from lane.config import OLLAMA
 from lane.delivery import Delivery
 from lane.estimates import Span
 from relay import lane_headers, sse
+from relay.http_server import Request, Stream
 from tests.gateway.targets import Act, Target, Turn, answers, breaks, chunk, fails, resets, says, silent
 from tests.lane.running import HELLO, MODEL, WORDS, first_served, from_gateway, on_loop, serving
 
@@ -41,21 +41,22 @@ async def test_a_gateway_takes_a_busy_answer_as_a_lanes() -> None:
     from gateway.fallback import Kind, Tier
     from gateway.targets import failure_of
     from relay import upstream
+    from relay.http_client import Client
 
     async with Target(answers(every=0.2)) as engine, serving(engine.url, **GATEWAY) as caller:
         first = await first_served(caller, stream=True)
-        session = upstream.session()
+        client = Client()
         try:
             url, by = f"{caller.url}/v1/chat/completions", asyncio.get_running_loop().time() + 5
             body = sse.dumps({"model": MODEL, "messages": HELLO})
-            await upstream.post(session, url, body, from_gateway(seconds=0.1), by)
+            await upstream.post(client, url, body, from_gateway(seconds=0.1), by)
         except upstream.StatusError as error:
             failure = failure_of(error, Tier.GPU, 0.0)
             assert (failure.kind, failure.box) == (Kind.BUSY, "i-0lane")
         else:
             raise AssertionError("it was not refused")
         finally:
-            await session.close()
+            await client.close()
         await first
 
 
@@ -513,13 +514,20 @@ async def test_a_caller_who_hangs_up_before_his_request_is_looked_at_leaves_noth
         assert caller.lane.line.running is None
 
 
+def asked_by() -> "asyncio.Task[Any]":
+    """The task of the request that is being served."""
+    task = asyncio.current_task()
+    assert task
+    return task
+
+
 @on_loop
 async def test_a_caller_who_hangs_up_as_his_body_ends_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = web.Request.read
+    whole = Request.read
 
-    async def read_and_left(request: web.Request) -> bytes:
-        raw = await whole(request)
-        asyncio.get_running_loop().call_soon(request.task.cancel)  # as the server does when it sees him leave
+    async def read_and_left(request: Request, seconds: float) -> bytes:
+        raw = await whole(request, seconds)
+        asyncio.get_running_loop().call_soon(asked_by().cancel)  # as the server does when it sees him leave
         return raw
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -528,7 +536,7 @@ async def test_a_caller_who_hangs_up_as_his_body_ends_is_not_served(monkeypatch:
         await asyncio.sleep(0.05)
         yield body[10:]
 
-    monkeypatch.setattr(web.Request, "read", read_and_left)
+    monkeypatch.setattr(Request, "read", read_and_left)
     async with Target(answers(every=0.1)) as engine, serving(engine.url, exact=False) as caller:
         with pytest.raises(aiohttp.ClientError):
             await caller.session.post(f"{caller.url}/v1/chat/completions", data=slowly())
@@ -541,14 +549,13 @@ async def test_a_caller_who_hangs_up_as_his_body_ends_is_not_served(monkeypatch:
 async def test_a_caller_who_hangs_up_as_his_bytes_are_taken_is_let_go(
     monkeypatch: pytest.MonkeyPatch, gateway: bool
 ) -> None:
-    whole = web.StreamResponse.write
+    whole = Stream.write
 
-    async def written_and_left(response: web.StreamResponse, data: bytes) -> None:
-        await whole(response, data)
-        assert response._req
-        asyncio.get_running_loop().call_soon(response._req.task.cancel)  # as the server does when it sees him leave
+    def written_and_left(stream: Stream, data: bytes) -> None:
+        whole(stream, data)
+        asyncio.get_running_loop().call_soon(asked_by().cancel)  # as the server does when it sees him leave
 
-    monkeypatch.setattr(web.StreamResponse, "write", written_and_left)
+    monkeypatch.setattr(Stream, "write", written_and_left)
     async with Target(answers("x" * 40_000, every=60)) as engine:
         async with serving(engine.url, exact=False, gateway=gateway) as caller:
             leaver = asyncio.create_task(caller.chat(stream=True))
@@ -562,9 +569,7 @@ async def test_a_caller_whose_leaving_is_seen_twice_at_once_leaves_nothing_behin
     """By the write that fails, and by the server, which then cancels what the write had begun to clear up."""
 
     async def fails_and_is_cancelled(*_: Any) -> None:
-        task = asyncio.current_task()
-        assert task
-        asyncio.get_running_loop().call_soon(task.cancel)
+        asyncio.get_running_loop().call_soon(asked_by().cancel)
         raise ConnectionResetError("the caller has left")
 
     async with Target(answers(every=5)) as engine, serving(engine.url, exact=False) as caller:
@@ -576,28 +581,14 @@ async def test_a_caller_whose_leaving_is_seen_twice_at_once_leaves_nothing_behin
 
 
 @on_loop
-async def test_a_reader_who_stops_at_the_end_of_an_answer_holds_up_no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def waits(response: web.StreamResponse, data: bytes = b"") -> None:
-        """What aiohttp does where more than 64 KiB are not taken yet."""
-        await asyncio.Event().wait()
-
-    monkeypatch.setattr(web.StreamResponse, "write_eof", waits)
-    for act in (answers(), breaks("Spot", how="cut")):
-        async with Target(act) as engine, serving(engine.url, exact=False, reader_seconds=0.2) as caller:
-            with pytest.raises(aiohttp.ClientError):
-                await asyncio.wait_for(caller.chat(stream=True), 5)
-            await asyncio.wait_for(caller.until(lambda: caller.lane.streams == 0), 5)
-
-
-@on_loop
 async def test_an_error_of_the_lane_amid_a_stream_cuts_it_and_is_no_second_answer_inside(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write = Delivery._write
 
-    async def fails_later(self: Delivery, request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-        assert not response.prepared or b" go" not in data
-        await write(self, request, response, data)
+    async def fails_later(self: Delivery, request: Request, stream: Stream, data: bytes) -> None:
+        assert b" go" not in data
+        await write(self, request, stream, data)
 
     monkeypatch.setattr(Delivery, "_write", fails_later)
     async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False) as caller:
