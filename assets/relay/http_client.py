@@ -162,7 +162,8 @@ class TargetConnection(asyncio.Protocol):
     @property
     def reusable(self) -> bool:
         """Whether another request may be sent on it."""
-        return self.complete and self._goes_on and not self.transport.is_closing()
+        done = self.complete and not self.transport.get_write_buffer_size()  # an early answer leaves a body on its way
+        return done and self._goes_on and not self.transport.is_closing()
 
 
 class Client:
@@ -170,7 +171,7 @@ class Client:
 
     def __init__(self, *, fresh: bool = False) -> None:
         self._fresh = fresh
-        self._kept: defaultdict[tuple[str, int], list[TargetConnection]] = defaultdict(list)
+        self._kept: defaultdict[tuple[tuple[str, int], bool], list[TargetConnection]] = defaultdict(list)
         self._lookups: dict[str, tuple[float, asyncio.Future[list[str]]]] = {}
         self._clock = asyncio.get_running_loop().time
 
@@ -197,13 +198,13 @@ class Client:
             connection.transport.abort()
             return
         now = connection.idle_since = self._clock()
-        kept = self._kept[_place(url).address]
+        kept = self._kept[_place(url).door]
         while kept and kept[0].idle_since < now - KEPT_SECONDS:
             kept.pop(0).transport.close()
         kept.append(connection)
 
     def _one_kept(self, place: "_Place") -> Optional[TargetConnection]:
-        kept, oldest = self._kept[place.address], self._clock() - KEPT_SECONDS
+        kept, oldest = self._kept[place.door], self._clock() - KEPT_SECONDS
         while kept:
             connection = kept.pop()
             if connection.idle_since >= oldest and not connection.transport.is_closing():
@@ -217,7 +218,7 @@ class Client:
                 return await self._connected(place)
         except asyncio.TimeoutError:
             raise ConnectError(f"no connection within {CONNECT_SECONDS:g} s") from None
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # a name that can be none
             raise ConnectError(str(error)) from None
 
     async def _connected(self, place: "_Place") -> TargetConnection:
@@ -259,6 +260,11 @@ class _Place(NamedTuple):
     authority: str
     path: str
     secure: bool
+
+    @property
+    def door(self) -> tuple[tuple[str, int], bool]:
+        """What connections are kept by: one in the clear is never taken for one that is not."""
+        return self.address, self.secure
 
 
 @functools.lru_cache(maxsize=256)

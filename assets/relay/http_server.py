@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import formatdate
 from http import HTTPStatus
+from http.client import responses
 from typing import Any, Optional, Union
 
 import httptools
@@ -70,7 +71,8 @@ class Stream:
 
     def write(self, data: bytes) -> None:
         """At once, whether there is room or not; raises ConnectionResetError where the caller has left."""
-        self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+        if data:  # a chunk of nothing would be the last
+            self._put(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
 
     def end(self) -> None:
         """Nothing more comes."""
@@ -124,7 +126,7 @@ class Request:
         """Its whole body; raises UnreadableError."""
         if self.headers.get("Content-Encoding", "identity") != "identity":
             raise UnreadableError(415, "The body is encoded: it is taken plain alone", "encoded_body")
-        if (self.content_length or 0) > self._most:
+        if (self.content_length or 0) > self._most or self._size > self._most:
             self._overflow()
         if not self.whole:
             await self._arrived(seconds)
@@ -242,7 +244,10 @@ class CallerConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         if self._reading:
             name = "Transfer-Encoding" if self._reading.content_length is None else "Content-Length"
-            rest = f"POST / HTTP/1.1\r\n{name}: {self._reading.headers[name]}\r\n\r\n".encode() + rest
+            rest = (
+                f"POST / HTTP/1.1\r\n{name}: {self._reading.headers[name]}\r\n\r\n".encode("utf-8", "surrogateescape")
+                + rest
+            )
         if rest:
             self.data_received(rest)
 
@@ -457,7 +462,7 @@ class Server:
 
 @functools.lru_cache(maxsize=64)
 def _status_line(status: int) -> str:
-    return f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\n"
+    return f"HTTP/1.1 {status} {responses.get(status, '')}\r\n"  # a target's own may be none that Python knows
 
 
 @functools.lru_cache(maxsize=2)

@@ -30,9 +30,11 @@ async def echo(request: Request) -> Response | Stream:
         body = await request.read(SECONDS)
     except Exception as error:
         return json_response(getattr(error, "status", 500), {"why": str(error)})
+    if request.path == "/529":
+        return json_response(529, {})
     if request.path == "/stream":
         stream = request.begin({"x-said": body.decode()})
-        for part in (b"one", b"two"):
+        for part in (b"one", b"", b"two"):
             stream.write(part)
         stream.end()
         return stream
@@ -133,6 +135,13 @@ READ: tuple[tuple[str, bytes, tuple[bytes, ...], bytes], ...] = (
         (b"400",),
         b"",
     ),
+    ("a status of a target's own", b"GET /529 HTTP/1.1\r\nConnection: close\r\n\r\n", (b"529",), b"{}"),
+    (
+        "another protocol and a coding in no text",
+        POST + b"Connection: Upgrade\r\nUpgrade: h2c\r\nTransfer-Encoding: \xff, chunked\r\n\r\n0\r\n\r\n",
+        (b"200",),
+        b"path",
+    ),
     ("two lengths", POST + b"Content-Length: 5\r\nContent-Length: 6\r\n\r\nhello!" + WHOLE, (b"400",), b""),
     (
         "a coding that is none of HTTP's",
@@ -179,7 +188,13 @@ async def test_what_is_sent_is_read_as_it_is_meant_or_not_at_all(
 
 @on_loop
 async def test_a_refusal_arrives_while_megabytes_are_still_sent() -> None:
-    async with serving(body_bytes=100_000) as (_, port):
+    async def later(request: Request) -> Response | Stream:
+        await asyncio.sleep(0.05)
+        return await echo(request)
+
+    async with serving(later, body_bytes=100_000) as (_, port):
+        got = await said(port, POST + b"Transfer-Encoding: chunked\r\n\r\n30d40\r\n" + b"x" * 150_000, enough=whole)
+        assert got[9:12] == b"413", "told before it is read, though no more of it comes"
         for head in (POST + b"Content-Length: 8000000\r\n\r\n", POST + b"Transfer-Encoding: chunked\r\n\r\n7a1200\r\n"):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(head)
@@ -365,7 +380,7 @@ async def test_nobody_there_and_nobody_to_be_trusted_are_no_connection() -> None
     authority.issue_cert("127.0.0.1").configure_cert(theirs)
     async with target(HEAD + b"\r\nhi", HEAD + b"\r\nhi", secure=theirs) as (place, _):
         client = Client()
-        for url in (closed_port(), "http://nobody.invalid", f"https://{place}/"):
+        for url in (closed_port(), "http://nobody.invalid", f"http://{'x' * 64}.invalid", f"https://{place}/"):
             with pytest.raises(ConnectError):
                 await answered(client, url)
         ours = ssl.create_default_context()
