@@ -198,13 +198,13 @@ class Client:
             connection.transport.abort()
             return
         now = connection.idle_since = self._clock()
-        kept = self._kept[_place(url).door]
+        kept = self._kept[_place(url).endpoint]
         while kept and kept[0].idle_since < now - KEPT_SECONDS:
             kept.pop(0).transport.close()
         kept.append(connection)
 
     def _one_kept(self, place: "_Place") -> Optional[TargetConnection]:
-        kept, oldest = self._kept[place.door], self._clock() - KEPT_SECONDS
+        kept, oldest = self._kept[place.endpoint], self._clock() - KEPT_SECONDS
         while kept:
             connection = kept.pop()
             if connection.idle_since >= oldest and not connection.transport.is_closing():
@@ -262,7 +262,7 @@ class _Place(NamedTuple):
     secure: bool
 
     @property
-    def door(self) -> tuple[tuple[str, int], bool]:
+    def endpoint(self) -> tuple[tuple[str, int], bool]:
         """What connections are kept by: one in the clear is never taken for one that is not."""
         return self.address, self.secure
 
