@@ -55,5 +55,5 @@ def _object(place: str) -> str:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    gc.freeze()  # what is loaded stays: searched again and again it was a request's slowest milliseconds
+    gc.freeze()  # what is loaded stays: collections that looked through it took up to 6.6 ms
     uvloop.run(main())

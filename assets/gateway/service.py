@@ -10,7 +10,7 @@ import signal
 import time
 import uuid
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -56,9 +56,6 @@ class Call:
     id: str
     told: Told
     record: Record | None = None
-
-
-Handler = Callable[[Call], Awaitable[Response | Stream]]
 
 
 class Gateway:

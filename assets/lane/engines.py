@@ -26,9 +26,12 @@ class Engine:
         self.thinks = False  # as far as the proof has shown
 
     async def get(self, path: str) -> tuple[int, bytes]:
-        """Status and body of a read; raises UpstreamError."""
+        """Status and body of a read, asked again as in `post`; raises UpstreamError."""
         url, by = self._config.engine_url + path, asyncio.get_running_loop().time() + LOOK_SECONDS
-        answer, status = await upstream.ask(self._client, "GET", url, {}, b"", by)
+        try:
+            answer, status = await upstream.ask(self._client, "GET", url, {}, b"", by)
+        except upstream.ResetError:
+            answer, status = await upstream.ask(self._client, "GET", url, {}, b"", by)
         try:
             return status, await answer.read(by, LOOK_BYTES)
         except (asyncio.TimeoutError, OSError) as error:

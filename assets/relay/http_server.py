@@ -96,7 +96,7 @@ class Request:
         self, connection: "CallerConnection", method: str, path: str, headers: Headers, *, version: str
     ) -> None:
         self._connection, self.method, self.path, self.headers = connection, method, path, headers
-        self._chunks_known = version != "1.0"
+        self._chunks_known = version != "1.0"  # whose connections end with their answers
         self.whole = self.begun = False
         self.close = False  # the connection ends with its answer
         self._parts: list[bytes] = []
@@ -119,7 +119,6 @@ class Request:
         """An answer in parts."""
         self.begun = True
         framing = {"Transfer-Encoding": "chunked"} if self._chunks_known else {}
-        self.close = self.close or not self._chunks_known
         return Stream(self._connection, self._connection.head(self, 200, {**headers, **framing}), chunked=bool(framing))
 
     async def read(self, seconds: float) -> bytes:
@@ -297,7 +296,7 @@ class CallerConnection(asyncio.Protocol):
             path = httptools.parse_url(self._url).path or b"/"
         method, version = self._parser.get_method().decode(), self._parser.get_http_version()
         request = Request(self, method, path.decode("ascii", "replace"), self._headers, version=version)
-        request.close = not self._parser.should_keep_alive()
+        request.close = version == "1.0" or not self._parser.should_keep_alive()
         self._reading = request
         self._requests.append(request)
         if len(self._requests) == 1:

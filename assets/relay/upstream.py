@@ -154,9 +154,7 @@ async def post(client: Client, url: str, payload: bytes, headers: Mapping[str, s
         return answer
     try:
         text = await answer.read(asyncio.get_running_loop().time() + CONNECT_SECONDS, ERROR_LIMIT_BYTES)
-    except OSError:  # a timeout is one, but not on the box's Python
-        text = b""
-    except asyncio.TimeoutError:
+    except (OSError, asyncio.TimeoutError):
         text = b""
     finally:
         answer.close()

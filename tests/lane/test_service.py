@@ -170,6 +170,25 @@ async def test_a_slice_that_ends_without_a_word_why_is_an_error_and_not_asked_ag
 
 
 @on_loop
+async def test_an_engine_that_closes_a_kept_connection_just_then_is_asked_again() -> None:
+    came: list[int] = []
+
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        came.append(0)
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await reader.readuntil(b"\r\n\r\n")  # as its time for an idle connection ends
+        writer.close()
+
+    server = await asyncio.start_server(once, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with serving(url, exact=False) as caller:
+        assert [await caller.lane.engine.unready() for _ in range(2)] == ["", ""]
+    assert len(came) == 2
+    server.close()
+
+
+@on_loop
 async def test_without_a_gateway_callers_are_told_apart_by_an_address_that_nobody_is_shown() -> None:
     async with Target(answers(every=0.12)) as engine, serving(engine.url, exact=False) as caller:
         first = await first_served(caller, stream=True)
