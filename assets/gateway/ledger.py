@@ -4,7 +4,7 @@ A request is reserved before a target hears of it, sent, streaming, then done, f
 lives it renews `until`; a gateway that is killed renews nothing.
 """
 
-import hmac
+import hashlib
 import json
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
@@ -81,7 +81,7 @@ def day_of(at: float) -> str:
 
 def fingerprint(messages: Any, pepper: bytes) -> str:
     """A keyed hash of a prompt: tells equal from different, and nothing else to whoever lacks the key."""
-    return hmac.digest(pepper, SORTED.encode(messages).encode(), "sha256").hex()[:32]
+    return hashlib.blake2b(SORTED.encode(messages).encode(), key=pepper, digest_size=16).hexdigest()
 
 
 def repeated(line: Line, now: float) -> dict[str, Any]:

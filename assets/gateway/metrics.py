@@ -4,7 +4,6 @@ The line is JSON that says what came of a request, never what was asked or answe
 (embedded metric format) under the same names, whose home is `fleet.core.names`. What did not happen is left out.
 """
 
-import json
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -13,6 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from fleet.core import names
+from relay import sse
 
 LATENCY_BUCKETS = (0.25, 0.5, 1, 2.5, 5, 10, 15, 20, 30, 45, 60, 90, 100)
 
@@ -107,7 +107,7 @@ class Metrics:
             dimensions[names.DIMENSION_REASON] = told.reason
         head = {"_aws": {"Timestamp": int(time.time() * 1000), "CloudWatchMetrics": metrics}}
         failed = {"failed": [f"{tier} {kind}" for tier, kind in told.failed]} if told.failed else {}
-        return json.dumps({**head, **dimensions, **values, **told.facts, **failed}, separators=(",", ":"))
+        return sse.ENCODER.encode({**head, **dimensions, **values, **told.facts, **failed})
 
     def text(self) -> bytes:
         """Prometheus' text format."""

@@ -6,9 +6,9 @@ import functools
 import hashlib
 import json
 import logging
+import secrets
 import signal
 import time
-import uuid
 from collections import Counter
 from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, replace
@@ -316,7 +316,7 @@ class Gateway:
             case Admitted():
                 return admitted(store=self._store)
             case Taken():  # by another caller, or by another try of this one: what a proxy in front says again
-                call.id = told.facts["id"] = uuid.uuid4().hex
+                call.id = told.facts["id"] = secrets.token_hex(16)
                 return await self._admit(call, ask, caller, known=known)
             case CapReached():
                 raise callers.cap_reached(caller, datetime.fromtimestamp(now, UTC))
@@ -338,7 +338,7 @@ class Gateway:
                 outcome = await late.outcome
         line, nobody = (came, came.state is State.FAILED) if isinstance(came, Line) else await came.ended
         if line.micro_dollars:  # another's line may have its id
-            self._owed.append(replace(line, id=uuid.uuid4().hex) if isinstance(outcome, Taken) else line)
+            self._owed.append(replace(line, id=secrets.token_hex(16)) if isinstance(outcome, Taken) else line)
         with contextlib.suppress(StoreError):
             if not isinstance(outcome, Admitted):
                 return
@@ -400,4 +400,8 @@ def _once(headers: Headers) -> str:
 def _request_id(headers: Headers) -> str:
     """The caller's own where it is a plain word, else a new one."""
     asked = headers.get(REQUEST_HEADER, "")
-    return asked if 8 <= len(asked) <= 64 and asked.isascii() and asked.replace("-", "").isalnum() else uuid.uuid4().hex
+    return (
+        asked
+        if 8 <= len(asked) <= 64 and asked.isascii() and asked.replace("-", "").isalnum()
+        else secrets.token_hex(16)
+    )

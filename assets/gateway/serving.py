@@ -128,7 +128,7 @@ class Serving:
         self._asked_at = self._clock()
 
     async def _whole(self, answer: upstream.Answer, tier: Tier, by: float) -> Response | Stream:
-        found = await answer.whole(by)
+        _, found = await answer.whole(by)
         told = chat.error(found)
         if told is not None or not any(True for _ in chat.choices(found)):
             raise upstream.BrokenError(told or "an answer without choices")

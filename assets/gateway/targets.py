@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.admission import Ask
@@ -70,15 +70,6 @@ def body_for(ask: Ask, model: str) -> dict[str, Any]:
     return {**body, "stream_options": {"include_usage": True}} if ask.stream else body
 
 
-@contextmanager
-def _blaming(box: str) -> Iterator[None]:
-    try:
-        yield
-    except upstream.UpstreamError as error:
-        error.box = box
-        raise
-
-
 class Gpu:
     """The fleet's balancer, before it the boxes that `healthy` lists; behind a breaker that only connections move."""
 
@@ -102,24 +93,24 @@ class Gpu:
         payload = sse.dumps(body_for(ask, ask.engine_model))
         boxes = await self._boxes.order(tried) if self._boxes else []
         for box, url in [*boxes, ("", self._url)]:
-            with _blaming(box):
-                if self._boxes and box:
-                    self._boxes.asked(box)
-                try:
-                    answer = await upstream.post(client, f"{url}/v1{ROUTE}", payload, headers, by)
-                except upstream.RefusedError:
-                    if box:
-                        continue
-                    raise
-                except upstream.UpstreamError:
-                    self.breaker = self.breaker.taken(self._clock())
-                    raise
+            if self._boxes and box:
+                self._boxes.asked(box)
+            answer = None
+            try:
+                answer = await upstream.post(client, f"{url}/v1{ROUTE}", payload, headers, by)
                 self.breaker = self.breaker.taken(self._clock())
-                try:
-                    yield answer
-                finally:
-                    answer.close()
+                yield answer
                 return
+            except upstream.UpstreamError as error:
+                error.box = box
+                if not isinstance(error, upstream.RefusedError):
+                    self.breaker = self.breaker.taken(self._clock())
+                elif box and not answer:
+                    continue
+                raise
+            finally:
+                if answer:
+                    answer.close()
 
     def all_refused(self) -> None:
         """Every fresh connection of a request was refused: no more are tried but by the probe."""

@@ -5,7 +5,6 @@ import hashlib
 import json
 import logging
 import os
-import uuid
 from collections.abc import Mapping
 from typing import Any, Optional, Union
 
@@ -215,9 +214,13 @@ class Lane:
             self._log(entry, self._clock())
 
     def _log(self, entry: Entry, now: float) -> None:
-        """One line for each time that a request came: what a caller, a gateway's ledger and the lane must agree on."""
+        """One line for each time that a request came: what a caller, a gateway's ledger and the lane must agree on.
+
+        Written after the answer, which waits for no log.
+        """
         told = {"id": entry.id, "class": entry.kind, "how": entry.how, "seconds": round(now - entry.arrived, 2)}
-        LOG.info("REQUEST %s", json.dumps({**told, "tokens": entry.decoded, "delivered": entry.delivered}))
+        facts = {**told, "tokens": entry.decoded, "delivered": entry.delivered}
+        asyncio.get_running_loop().call_soon(lambda: LOG.info("REQUEST %s", json.dumps(facts)))
 
     def _address(self, remote: str) -> str:
         """Without a gateway a caller is his address (aws-behaviours: client-address), which nobody is shown."""
@@ -230,7 +233,7 @@ class Lane:
     def _id(self, headers: Mapping[str, str]) -> str:
         said = headers.get(lane_headers.REQUEST, "") if self._config.gateway else ""
         plain = 8 <= len(said) <= 64 and said.isascii() and said.replace("-", "").isalnum()
-        return said if plain and said not in self._turns else uuid.uuid4().hex[:16]
+        return said if plain and said not in self._turns else os.urandom(8).hex()
 
     # --- the line moves ---
 

@@ -151,15 +151,15 @@ class Turn:
     async def _whole(self) -> None:
         answer = await self._post(self.asked.body)
         try:
-            found = await answer.whole(self._by())
+            body, found = await answer.whole(self._by())
         finally:
             answer.close()
         _raise_error(found)
         tokens = int((chat.usage(found) or {}).get("completion_tokens") or found.get("eval_count") or 0)
         self.entry.decoded = tokens
         why = [found.get("done_reason"), *(each.get("finish_reason") for each in chat.choices(found))]
+        self.buffer.put(body, tokens)
         self._learn(found, tokens, seam.LENGTH not in why)
-        self.buffer.put(sse.dumps(found), tokens)
 
     async def _events(self) -> None:
         """A stream of events, each as it is; whole ones alone, so that what ends it stands between events."""

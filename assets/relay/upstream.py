@@ -108,8 +108,8 @@ class Answer:
             except sse.SseError as error:
                 raise BrokenError(str(error)) from None
 
-    async def whole(self, by: float) -> dict[str, Any]:
-        """The body as a JSON object, by that time of the loop's clock."""
+    async def whole(self, by: float) -> tuple[bytes, dict[str, Any]]:
+        """The body and the JSON object that it is, by that time of the loop's clock."""
         patience = max(0.0, by - self._time())
         try:
             body = await self.read(by, WHOLE_LIMIT_BYTES)
@@ -120,7 +120,7 @@ class Answer:
         found = sse.parsed(body)
         if found is None:
             raise BrokenError("the answer is no JSON object")
-        return found
+        return body, found
 
     async def read(self, by: float, limit: int) -> bytes:
         """The body, by that time of the loop's clock; raises OSError."""
