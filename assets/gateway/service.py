@@ -27,6 +27,7 @@ from gateway.record import REQUEST_HEADER, Record
 from gateway.reply import Reply, error_body
 from gateway.serving import Serving
 from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError, Taken
+from relay import lane_headers
 from relay.bodies import Bodies
 from relay.http_headers import Headers
 from relay.http_server import Request, Response, Server, Stream, UnreadableError, json_response
@@ -400,8 +401,4 @@ def _once(headers: Headers) -> str:
 def _request_id(headers: Headers) -> str:
     """The caller's own where it is a plain word, else a new one."""
     asked = headers.get(REQUEST_HEADER, "")
-    return (
-        asked
-        if 8 <= len(asked) <= 64 and asked.isascii() and asked.replace("-", "").isalnum()
-        else secrets.token_hex(16)
-    )
+    return asked if lane_headers.plain(asked) else secrets.token_hex(16)

@@ -103,9 +103,11 @@ class Gpu:
                 return
             except upstream.UpstreamError as error:
                 error.box = box
+                if answer:  # a box that dies amid an answer says nothing of connections
+                    raise
                 if not isinstance(error, upstream.RefusedError):
                     self.breaker = self.breaker.taken(self._clock())
-                elif box and not answer:
+                elif box:
                     continue
                 raise
             finally:

@@ -232,8 +232,7 @@ class Lane:
 
     def _id(self, headers: Mapping[str, str]) -> str:
         said = headers.get(lane_headers.REQUEST, "") if self._config.gateway else ""
-        plain = 8 <= len(said) <= 64 and said.isascii() and said.replace("-", "").isalnum()
-        return said if plain and said not in self._turns else os.urandom(8).hex()
+        return said if lane_headers.plain(said) and said not in self._turns else os.urandom(8).hex()
 
     # --- the line moves ---
 

@@ -10,3 +10,8 @@ BOX, WAIT = "x-lane-box", "x-lane-wait-seconds"
 WAIT_PATH, ANSWER = "/x-lane/wait", "x-lane-answer-seconds"
 SLICES = "x-lane-slices"  # in an answer that was sliced at a temperature
 INTERACTIVE, BACKGROUND = "interactive", "background"
+
+
+def plain(request_id: str) -> bool:
+    """Whether an id that somebody else chose is taken: it goes into logs and headers as it is."""
+    return 8 <= len(request_id) <= 64 and request_id.isascii() and request_id.replace("-", "").isalnum()

@@ -13,7 +13,7 @@ import pytest
 from botocore.exceptions import NoCredentialsError
 
 from fleet.config.gateway_settings import Retries
-from gateway import fallback
+from gateway import admission, fallback
 from gateway.ledger import OPEN, State
 from gateway.memory import MemoryStore
 from gateway.serving import Serving
@@ -403,6 +403,18 @@ async def test_refusal_of_the_cloud_says_nothing_of_the_boxes() -> None:
         caller.gateway._gpu.all_refused = all_refused  # type: ignore[method-assign]
         assert (await caller.chat()).status == 503
         assert (tries > 3, opened) == (True, 0)
+
+
+@on_loop
+async def test_an_answer_that_breaks_says_nothing_of_connections_and_leaves_the_breaker_open() -> None:
+    async with Target() as box, serving(box.url) as caller:
+        gpu, by = caller.gateway._gpu, asyncio.get_running_loop().time() + 5
+        ask = admission.admit(dumps({"model": MODEL, "messages": HELLO}), {}, caller.gateway._config)
+        with contextlib.suppress(upstream.ResetError):
+            async with gpu.asked(ask, {}, by, fresh=False):
+                gpu.all_refused()  # meanwhile, of another request
+                raise upstream.ResetError("its box died")
+        assert not gpu.breaker.closed
 
 
 @on_loop

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import logging
 import socket
 from collections.abc import AsyncIterator
 from typing import Any
@@ -14,7 +15,7 @@ from lane.config import OLLAMA
 from lane.delivery import Delivery
 from lane.estimates import Span
 from relay import lane_headers, sse
-from relay.http_server import Request, Stream
+from relay.http_server import CallerConnection, Request, Stream
 from tests.gateway.targets import Act, Target, Turn, answers, breaks, chunk, fails, resets, says, silent
 from tests.lane.running import HELLO, MODEL, WORDS, first_served, from_gateway, on_loop, serving
 
@@ -268,6 +269,24 @@ async def test_a_slow_reader_does_not_hold_the_engine_and_one_who_reads_nothing_
             await caller.until(lambda: caller.lane.line.counts["slow_reader"] == 1)
             assert (await caller.chat(stream=True)).text == WORDS
             assert caller.lane.metrics.wasted > 0
+
+
+@on_loop
+async def test_a_whole_answer_is_passed_on_byte_for_byte_and_waits_for_no_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    done, write = list[str](), CallerConnection.write
+    monkeypatch.setattr(CallerConnection, "write", lambda self, data: (done.append("answer"), write(self, data)))
+    monkeypatch.setattr(logging.getLogger("lane"), "info", lambda *told: done.append("log"))
+    body = b'{ "choices" : [ {"message": {"content": "\\u00e9 \xc3\xa9"}} ],\n"x":1.0 }'
+
+    async def engine(turn: Turn) -> None:
+        await turn.head(200, {}, len(body))
+        await turn.send(body)
+
+    async with Target(engine) as target, serving(target.url, exact=False) as caller:
+        asked = {"model": MODEL, "messages": HELLO}
+        async with caller.session.post(f"{caller.url}/v1/chat/completions", json=asked) as response:
+            assert await response.read() == body
+        assert done == ["answer", "log"]
 
 
 @on_loop
