@@ -49,7 +49,7 @@ def _decide_known(signal: Signal, world: World, state: State, settings: Settings
         decision = _beside(early, _decide(signal, world, learned, settings, now))
     if decision.action is not Action.TRANSITION and (world.capped(settings, now) or world.churns(settings)):
         decision = due_failover(world, decision.state or learned, settings, now) or decision  # whatever woke us
-    if learned is not state and learned != state:
+    if learned != state:
         decision = replace(decision, state=decision.state or learned)
     if signal.wake is Wake.SCAN:
         decision = daily.reminded(decision, state, now)

@@ -106,8 +106,11 @@ def test_fleet_whose_base_is_all_of_it_buys_nothing_and_has_nothing_to_give_back
     cloud.live_alarm = Alarm("OK", NOW)
     wake(cloud, "pin")
     wake(cloud, "arm")
+    cloud.set_state(replace(cloud.parsed, streak=1))
     record = wake(cloud, "scan", now=NOW + timedelta(seconds=1800))
     assert (record["action"], cloud.lever, cloud.parsed.mode) == ("re-armed", "0", Mode.ARMED)
+    assert (cloud.parsed.part, cloud.parsed.streak, cloud.parsed.turns) == (0, 0, 0)
+    assert record["reason"] == "every box is of the on-demand base: there is nothing to give back"
     assert [subject for subject, _ in cloud.mails] == ["[llm] pinned to on-demand", "[llm] armed"]
     assert "start_refresh" not in cloud.calls
 
