@@ -156,6 +156,14 @@ def test_hung_box_is_remembered_before_it_is_ended() -> None:
     assert cloud.parsed.evidence.noticed == (BOX,)
 
 
+def test_box_that_went_into_service_and_fell_silent_is_not_taken_for_a_hung_boot() -> None:
+    cloud = StillCloud(live_alarm=Alarm("ALARM", ago(1900)))
+    cloud.put_box("i-0silent", age=9000)
+    cloud.put_box(age=2000, lifecycle="Pending:Wait")
+    assert wake(cloud, "alarm-lit")["detail"] == ENDS
+    assert [box.id for box in cloud.live_group.boxes] == ["i-0silent"]
+
+
 NO_HOOK = GoneError("CompleteLifecycleAction: ValidationError: No active Lifecycle Action found")
 
 

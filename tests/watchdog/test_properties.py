@@ -241,10 +241,19 @@ class Fleet(RuleBasedStateMachine):
         return record
 
     def _left(self) -> tuple[State, str | None, Counter[tuple[str, str]]]:
-        """What wakes have left behind; since when boxes are seen to be missing is any look's to say."""
+        """What wakes have left behind.
+
+        Since when boxes are seen to be missing is any look's to say; the notice of a box that has gone is forgotten
+        when another comes, also one that comes again.
+        """
         text, lever = self.cloud.parameters()
         state = loads(text)
-        return replace(state, evidence=replace(state.evidence, dark_at=None)), lever, self.mails.copy()
+        there = tuple(box for box in state.evidence.noticed if box in self.cloud.autoscaling.boxes)
+        return (
+            replace(state, evidence=replace(state.evidence, dark_at=None, noticed=there)),
+            lever,
+            self.mails.copy(),
+        )
 
     def _any_wake_acts(self) -> bool:
         """A lit alarm past the skip cap and the turns of a dark fleet are judged by whatever wakes the watchdog.

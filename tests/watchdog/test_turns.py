@@ -103,6 +103,15 @@ def test_refusal_of_a_launch_from_before_the_flip_says_nothing_of_the_wanted_kin
     assert cloud.parsed.evidence.drought_at == (ago(at) if learned else None)
 
 
+@pytest.mark.parametrize("mode", [Mode.ARMED, Mode.PINNED])
+def test_refusal_is_a_drought_of_a_failover_alone(mode: Mode) -> None:
+    cloud = dark()
+    cloud.set_state(replace(cloud.parsed, mode=mode))
+    cloud.live_group = replace(cloud.live_group, on_demand_percentage=cloud.parsed.expected_lever)
+    wake(cloud, refused())
+    assert cloud.parsed.evidence.drought_at is None
+
+
 @pytest.mark.parametrize("lifecycle", ["Pending", "Pending:Wait", "InService"])
 def test_box_that_is_there_ends_the_drought(lifecycle: str) -> None:
     cloud = dark(drought=500)
