@@ -64,9 +64,6 @@ EQUIVALENT: dict[str, str] = {
     "world.World._ours: self.group is None or target in [box.id for box in self.group.boxes]  ->  "
     "target in [box.id for box in self.group.boxes]": TYPE_CHECKER + "targets are read with their group",
     "world.World._ours: None  ->  True": TYPE_CHECKER + "targets are read with their group",
-    "observe.observe: ids or needs & (Need.BOXES | Need.TARGETS)  ->  needs & (Need.BOXES | Need.TARGETS)": (
-        "boxes are looked at with their targets alone"
-    ),
     "observe.observe: state.mode is Mode.ARMED and Need.GUARDS in needs and (signal.wake in CHURN) and (not world.lit)"
     "  ->  state.mode is Mode.ARMED and signal.wake in CHURN and (not world.lit)": (
         "those wakes have an armed fleet's guards read"
@@ -91,7 +88,5 @@ EQUIVALENT: dict[str, str] = {
     "shares.bought: 0  ->  -1": SAME + "fewer boxes than what should serve count as that",
     "daily.replaced: 60  ->  61": SAME + "530 s are eight minutes of that length as well",
     "daily.replaced: 60  ->  59": SAME + "530 s are eight minutes of that length as well",
-    "act._settle: replace(state, unfinished=None) if state.unfinished else state  ->  "
-    "replace(state, unfinished=None)": SAME + "None is replaced by None",
     "suspension: 0  ->  -1": "the first wait is over when the suspension is seen, either way",
 }
