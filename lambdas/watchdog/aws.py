@@ -275,8 +275,6 @@ def _group(raw: dict[str, Any]) -> Group:
     return Group(
         created_at=raw["CreatedTime"],
         desired=raw["DesiredCapacity"],
-        min=raw["MinSize"],
-        max=raw["MaxSize"],
         on_demand_percentage=int(policy["InstancesDistribution"]["OnDemandPercentageAboveBaseCapacity"]),
         boxes=tuple(
             Box(box["InstanceId"], box["LifecycleState"], box["AvailabilityZone"], box.get("InstanceType", ""))

@@ -93,8 +93,6 @@ class Group:
 
     created_at: datetime
     desired: int
-    min: int
-    max: int
     on_demand_percentage: int
     boxes: tuple[Box, ...]
     zones: tuple[str, ...]  # names

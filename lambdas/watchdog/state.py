@@ -295,7 +295,7 @@ def _read(text: str) -> State:
             "parts": tuple(map(_part, dict.fromkeys(text for text in failovers if " " in text))),
             "abandoned": tuple((box, _time(at)) for box, at in raw.pop("abandoned", {}).items()),
             "refresh_id": raw.pop("refresh_id", None),
-            "evidence": _evidence(raw.pop("evidence", {})),
+            "evidence": Evidence(**_values(Evidence, raw.pop("evidence", {}))),
             "unfinished": _transition(unfinished) if (unfinished := raw.pop("unfinished", None)) else None,
             "owed": tuple(map(_transition, raw.pop("owed", ()))),
         }
@@ -329,13 +329,6 @@ def _values(kind: Any, raw: dict[str, Any]) -> dict[str, Any]:
     """Each of the type that its field's default has, a time where that is None; an unknown key is a KeyError."""
     defaults = DEFAULTS[kind]
     return {key: _time(value) if defaults[key] is None else type(defaults[key])(value) for key, value in raw.items()}
-
-
-def _evidence(raw: dict[str, Any]) -> Evidence:
-    if isinstance(raw.get("warned"), str):  # as an earlier version wrote it
-        raw["warned"] = (raw["warned"],)
-    raw.pop("return_after_seconds", None)  # an earlier version moved the bar
-    return Evidence(**_values(Evidence, raw))
 
 
 @functools.lru_cache(maxsize=64)  # most times of a state stay as they were

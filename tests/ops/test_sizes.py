@@ -97,7 +97,7 @@ def seen(settings: Settings, size: int, *, on_demand: int, lost: int) -> tuple[V
     lever = 100 * on_demand // size
     boxes = tuple(Box(f"i-{n:017x}", "InService", f"us-east-2{'ab'[n % 2]}", "g6.xlarge") for n in range(size))
     instances = {box.id: Instance(NOW.replace(hour=1 + n % 9), n >= on_demand, "warm") for n, box in enumerate(boxes)}
-    group = Group(NOW, size, size, 2 * size, lever, boxes, sized.zones, {}, {})
+    group = Group(NOW, size, lever, boxes, sized.zones, {}, {})
     health = {box.id: "unhealthy" if n < lost else "healthy" for n, box in enumerate(boxes)}
     world = World(lever=str(lever), alarm=Alarm("OK", NOW), group=group, instances=instances, health=health)
     state = State(Mode.FAILOVER, part=lever % 100, failovers=(NOW,), parts=((NOW, lever),))

@@ -129,7 +129,7 @@ def test_group_is_parsed_once(stubs: Stubs) -> None:
     stubs("autoscaling").add_response("describe_auto_scaling_groups", {"AutoScalingGroups": [GROUP]})
     group = cloud().group()
     assert group.boxes == (Box("i-0aaaaaaaaaaaaaaa1", "Pending:Wait", "us-east-2a", "g6.xlarge"),)
-    assert (group.created_at, group.desired, group.min, group.max, group.on_demand_percentage) == (AT, 1, 1, 2, 0)
+    assert (group.created_at, group.desired, group.on_demand_percentage) == (AT, 1, 0)
     assert (group.zones, group.suspended) == (("us-east-2a", "us-east-2b"), {"AZRebalance": "User suspended"})
 
 

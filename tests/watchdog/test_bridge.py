@@ -278,14 +278,14 @@ def test_specified_policy_ignores_patience_and_drought() -> None:
 
 
 def warned(**evidence: Any) -> StillCloud:
-    cloud = armed(**{"warned": BOX, "warned_at": ago(6), **evidence})
+    cloud = armed(**{"warned": (BOX,), "warned_at": ago(6), **evidence})
     cloud.put_box(age=9000, health="healthy")
     cloud.scored = SELLS
     return cloud
 
 
 def test_warning_is_decided_on_once_a_notice_that_came_with_it_would_have_shown() -> None:
-    cloud = warned(warned="", warned_at=None)
+    cloud = warned(warned=(), warned_at=None)
     assert wake(cloud, about("rebalance-recommendation"))["action"] == "waiting"
     assert seen(cloud).warned_at == NOW
     assert f"wake {NOW + timedelta(seconds=6):%H:%M:%S}" in cloud.calls
@@ -332,7 +332,7 @@ def test_warning_is_left_to_the_group(why: str, change: Any) -> None:
 
 
 def test_warning_says_what_it_waits_for_and_what_it_did() -> None:
-    cloud = warned(warned="", warned_at=None)
+    cloud = warned(warned=(), warned_at=None)
     assert wake(cloud, about("rebalance-recommendation"))["reason"] == f"{BOX} may go"
     assert wake(warned(), PATIENCE)["reason"] == f"AWS warned that {BOX} may go; it was launched 9000 s ago"
 
@@ -603,7 +603,7 @@ def test_only_an_event_of_the_market_makes_a_fleet_on_spot_look_for_boxes() -> N
 
 
 def test_patience_of_a_fleet_that_has_left_spot_asks_for_no_scores() -> None:
-    cloud = bridging(warned=BOX, warned_at=ago(10))
+    cloud = bridging(warned=(BOX,), warned_at=ago(10))
     wake(cloud, PATIENCE)
     assert cloud.calls == ["parameters"]
 

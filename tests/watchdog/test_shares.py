@@ -21,9 +21,7 @@ def fleet_of(size: int, *, spot: int, on_demand: int = 0, base: int = 0, part: i
     """A fleet of which so many boxes serve; `part` of the boxes above the base were bought before, as a lever."""
     cloud = StillCloud(live_alarm=Alarm("ALARM", ago(2)), lever=str(part))
     cloud.settings = replace(SETTINGS, capacity=replace(SETTINGS.capacity, min=size, max=2 * size, on_demand_base=base))
-    cloud.live_group = replace(
-        cloud.live_group, desired=size, min=size, max=2 * size, on_demand_percentage=part, created_at=ago(864000)
-    )
+    cloud.live_group = replace(cloud.live_group, desired=size, on_demand_percentage=part, created_at=ago(864000))
     for number in range(spot):
         cloud.put_box(f"i-0a{number:02x}", age=40000, health="healthy")
     for number in range(on_demand):

@@ -122,11 +122,6 @@ def test_part_of_the_fleet_that_a_failover_bought_is_read_back() -> None:
     assert loads(state.dumps()) == state
 
 
-def test_box_that_an_earlier_version_had_warned_is_read() -> None:
-    text = '{"version":1,"mode":"spot-armed","evidence":{"warned":"i-0a","return_after_seconds":2625}}'
-    assert loads(text).evidence.warned == ("i-0a",)
-
-
 def test_state_that_fits_loses_nothing_and_one_that_nearly_does_no_notice() -> None:
     small = replace(largest(noticed=0), failovers=(), parts=(), abandoned=(), recommended=())
     small = replace(small, evidence=replace(small.evidence, warned=("i-0a",)))

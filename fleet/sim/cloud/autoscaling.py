@@ -46,12 +46,9 @@ class AutoScalingGroup:
     def describe(self) -> Group:
         if self._snapshot is None:
             boxes = {**self._leaving, **{box.id: _seen(box) for box in self.boxes.values()}}
-            capacity = self._settings.capacity
             self._snapshot = Group(
                 utc(self.created_at),
                 self.desired,
-                capacity.min,
-                capacity.max,
                 self.percentage,
                 tuple(boxes.values()),
                 self._zones,
