@@ -4,7 +4,7 @@ Each life is drawn by hypothesis and lived on the simulated cloud; an onlooker w
 what must hold in every one (`Onlooker`). The tests live through 10,000 invocations, `make hostility` through a million.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
@@ -47,6 +47,7 @@ DARK_SECONDS: dict[Policy, float] = {
 }
 REFUSALS = ["MaxSpotInstanceCountExceeded", "UnauthorizedOperation", "InvalidAMIID.NotFound", "BrandNewError"]
 KINDS: tuple[Purchase, Purchase] = ("spot", "on-demand")
+Changes = Sequence[tuple[float, int]]  # hours since the change before, boxes that each pool carries
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,8 @@ class Life:
     """What is drawn: everything else follows from it."""
 
     policy: Policy
-    spot: tuple[tuple[float, int], ...]  # hours since the change before, boxes that each pool carries
-    on_demand: tuple[tuple[float, int], ...]
+    spot: Changes
+    on_demand: Changes
     first_notice_after: float  # seconds: the boxes that serve from the start are taken
     notice_after_launch: int | None  # seconds: spot boxes are taken while they boot
     notice_after_serving: int | None
@@ -69,6 +70,17 @@ class Life:
 supplies = st.sampled_from([0, 0, 1, PLENTY])
 changes = st.lists(st.tuples(st.floats(0.02, 6), supplies), max_size=10).map(tuple)
 shares = st.sampled_from([0.0, 0.0, 0.2, 0.6])
+
+
+def drawn(spot: Changes, on_demand: Changes) -> list[Step]:
+    """What the pools carry, from plenty of both kinds on."""
+    steps = [Step(START, p.label, PLENTY) for p in POOLS]
+    for purchase, changes in zip(KINDS, (spot, on_demand), strict=True):
+        at = START
+        for hours, amount in changes:
+            at += hours * HOUR
+            steps += [Step(at, p.label, amount, purchase=purchase) for p in POOLS]
+    return sorted(steps, key=lambda step: step.at)
 
 
 @st.composite
@@ -134,18 +146,11 @@ class Onlooker:
         size = self.life.size
         capacity = replace(settings.capacity, min=size, max=2 * size, on_demand_base=self.life.base)
         self.settings = replace(settings, capacity=capacity)
-        steps = [Step(START, p.label, PLENTY) for p in POOLS]
-        for purchase, drawn in zip(KINDS, (self.life.spot, self.life.on_demand), strict=True):
-            at = START
-            for hours, amount in drawn:
-                at += hours * HOUR
-                steps += [Step(at, p.label, amount, purchase=purchase) for p in POOLS]
         end = START + HOURS * HOUR
-        steps += [Step(end, p.label, PLENTY, purchase=kind) for kind in KINDS for p in POOLS]
-        steps = sorted((step for step in steps if step.at <= end), key=lambda step: step.at)
-        market = Market("hostile", POOLS, START, end + 8 * HOUR, lambda: iter(steps))
+        kind_again = [Step(end, p.label, PLENTY, purchase=kind) for kind in KINDS for p in POOLS]
+        steps = [step for step in drawn(self.life.spot, self.life.on_demand) if step.at <= end]
         self.cloud = SimulatedCloud(
-            market,
+            Market("hostile", POOLS, START, end + 8 * HOUR, lambda: iter([*steps, *kind_again])),
             settings=self.settings,
             behaviour=self.life.behaviour,
             seed=self.life.seed,

@@ -18,21 +18,19 @@ from fleet.config.settings import Policy
 from fleet.eventlog.events import Event
 from fleet.sim.cloud.behaviour import Behaviour, Boots, Events, Scores
 from fleet.sim.cloud.simulated_cloud import SimulatedCloud
-from fleet.sim.markets.market import PLENTY, Market, Step, pool
+from fleet.sim.markets.market import PLENTY, Market
 from lambdas.watchdog.cloud import BusyError, CloudError, DeniedError, RefreshActiveError, ThrottledError
 from lambdas.watchdog.handler import run
 from lambdas.watchdog.mail import compose
 from lambdas.watchdog.state import LIMIT_BYTES, OWED_MAILS, Kind, Mode, State, loads
+from tests.watchdog.hostility import HOUR, POOLS, START, drawn
 from tests.watchdog.still_cloud import SHIPPED as SETTINGS
 
 pytestmark = pytest.mark.slow
 
-START = 1_785_000_000.0 // 60 * 60
 DAYS = 3
-HOUR = 3600.0
 SLACK = timedelta(seconds=120)  # event delivery and rounding
 LIMITS = SETTINGS.watchdog
-POOLS = (pool("g6.xlarge"), pool("g5.xlarge", "us-east-2b"))
 READS = [
     "parameters", "alarm", "group", "instances", "target_health", "stack_in_progress", "refreshes", "zone_ids",
     "scores",
@@ -119,13 +117,7 @@ class Fleet(RuleBasedStateMachine):
         self, supply: list[tuple[float, int]], on_demand: list[tuple[float, int]], lost: float, stuck: float,
         failed: float, wrong: float, replaces: bool, size: int, seed: int,
     ) -> None:  # fmt: skip
-        steps = [Step(START, p.label, PLENTY) for p in POOLS]
-        for purchase, changes in (("spot", supply), ("on-demand", on_demand)):
-            at = START
-            for hours, amount in changes:
-                at += hours * HOUR
-                steps += [Step(at, p.label, amount, purchase=purchase) for p in POOLS]  # type: ignore[arg-type]
-        steps.sort(key=lambda step: step.at)
+        steps = drawn(supply, on_demand)
         market = Market("random", POOLS, START, START + DAYS * 24 * HOUR, lambda: iter(steps))
         behaviour = Behaviour(
             boots=Boots(stuck_share=stuck, failed_share=failed),
