@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.config import Config
+from relay.refusal import Refusal, json_object
 
 # What travels to a target. Everything else of a body stays here: load-time options and other models are administration.
 FIELDS = frozenset(
@@ -34,17 +35,6 @@ IMAGE_TOKENS = 1024  # of one image, whatever its bytes
 
 
 @dataclass(frozen=True)
-class Refusal(Exception):  # noqa: N818  an answer, not an error
-    """A request that no target is asked. `retry` tells an SDK whether trying again may help."""
-
-    status: int
-    message: str
-    code: str
-    retry_after_seconds: int | None = None
-    retry: bool = False
-
-
-@dataclass(frozen=True)
 class Ask:
     """One admitted request."""
 
@@ -63,7 +53,7 @@ class Ask:
 
 def admit(raw: bytes, headers: Mapping[str, str], config: Config) -> Ask:
     """The request in `raw`; raises Refusal."""
-    body = _object(raw)
+    body = json_object(raw)
     model = body.get("model")
     if not isinstance(model, str) or model not in config.models:
         raise Refusal(
@@ -97,16 +87,6 @@ def admit(raw: bytes, headers: Mapping[str, str], config: Config) -> Ask:
         tools=bool(body.get("tools")),
         once=headers.get("x-replay", "").lower() == "never",
     )
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise Refusal(400, "The body is not valid JSON", "invalid_json") from None
-    if not isinstance(body, dict):
-        raise Refusal(400, "The body must be a JSON object", "invalid_json")
-    return body
 
 
 def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:

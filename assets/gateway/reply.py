@@ -17,12 +17,6 @@ SERVED_BY = "x-served-by"
 PREEMPTED = "SPOT_PREEMPTION"
 
 
-def error_body(message: str, code: str, status: int) -> dict[str, Any]:
-    """OpenAI's error object."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
-
-
 class Reply:
     """An answer on its way to the caller; its headers go out once."""
 

@@ -17,20 +17,20 @@ from typing import Any
 
 from fleet.core import names
 from gateway import admission, callers, ledger, targets
-from gateway.admission import Refusal
 from gateway.callers import Caller, Key
 from gateway.config import Config
 from gateway.ledger import Line, State
 from gateway.memory import MemoryStore
 from gateway.metrics import Metrics, Told
 from gateway.record import REQUEST_HEADER, Record
-from gateway.reply import Reply, error_body
+from gateway.reply import Reply
 from gateway.serving import Serving
 from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError, Taken
 from relay import lane_headers
 from relay.bodies import Bodies
 from relay.http_headers import Headers
-from relay.http_server import Request, Response, Server, Stream, UnreadableError, json_response
+from relay.http_server import Request, Response, Server, Stream, json_response
+from relay.refusal import Refusal, error_body
 
 KEY_CACHE_SECONDS = 30.0
 LARGE_BYTES = 64 << 20  # of large bodies together: each is held several times over, and a task has 512 MiB
@@ -102,13 +102,10 @@ class Gateway:
             found = await self._routed(call)
         except Refusal as refusal:
             told.reason = refusal.code
-            found = self._refused(refusal)
-        except UnreadableError as error:
-            told.reason = error.code
-            found = self._refused(Refusal(error.status, error.message, error.code))
+            found = _refused(refusal)
         except RecursionError:  # what could just be read may be too deep to be written again
             told.reason = "invalid_json"
-            found = self._refused(Refusal(400, "The body is nested too deeply", told.reason))
+            found = _refused(Refusal(400, "The body is nested too deeply", told.reason))
         except Exception:
             LOG.exception("request %s", call.id)
             told.values[names.METRIC_ANSWERS_BROKEN] = 1
@@ -168,12 +165,6 @@ class Gateway:
             "Access-Control-Expose-Headers": CORS["Access-Control-Expose-Headers"],
         }
 
-    def _refused(self, refusal: Refusal) -> Response:
-        headers = {"x-should-retry": "true" if refusal.retry else "false"}
-        if refusal.retry_after_seconds is not None:
-            headers["Retry-After"] = str(refusal.retry_after_seconds)
-        return json_response(refusal.status, error_body(refusal.message, refusal.code, refusal.status), headers)
-
     # --- who would answer ------------------------------------------------------------------------------------
 
     async def _models(self) -> Response:
@@ -205,8 +196,6 @@ class Gateway:
             message = f"The {caller.tier_name} tier has {caller.tier.parallel} requests at once"
             raise Refusal(429, message, "too_many_at_once", 1, retry=True)
         held = self._bodies.take(request.content_length)
-        if held is None:
-            raise Refusal(503, "Too many large requests are here at once", "too_many_large", 1, retry=True)
         self._parallel[caller.id] += 1
         try:
             body = await request.read(self._config.gateway.limits.body_seconds)
@@ -391,6 +380,10 @@ class Gateway:
         await inside.close()
         await self._gpu.close()
         await self._cloud.close()
+
+
+def _refused(refusal: Refusal) -> Response:
+    return json_response(refusal.status, error_body(refusal.message, refusal.code, refusal.status), refusal.headers)
 
 
 def _once(headers: Headers) -> str:

@@ -15,9 +15,10 @@ from gateway.config import Config
 from gateway.fallback import Failure, Kind, Tier
 from gateway.ledger import State
 from gateway.record import Record
-from gateway.reply import SERVED_BY, Reply, error_body
+from gateway.reply import SERVED_BY, Reply
 from relay import chat, lane_headers, sse, upstream
 from relay.http_server import Response, Stream
+from relay.refusal import error_body
 
 
 class Serving:

@@ -10,7 +10,8 @@ import paths
 from lane.config import Config
 from lane.line import Why
 from lane.service import Lane
-from relay.http_server import Request, Response, Server, UnreadableError, json_response
+from relay.http_server import Request, Response, Server, json_response
+from relay.refusal import Refusal
 
 REFUSALS = [why.value for why in Why]
 BODY_SECONDS = 5.0
@@ -72,7 +73,7 @@ class Admin:
             seconds = float(
                 json.loads(await request.read(BODY_SECONDS) or b"{}").get("seconds", self._config.drain_seconds)
             )
-        except (ValueError, TypeError, AttributeError, UnreadableError):
+        except (ValueError, TypeError, AttributeError, Refusal):
             return json_response(400, {"error": "`seconds` must be a number"})
         if not 0 <= seconds <= DRAIN_MOST_SECONDS:
             return json_response(400, {"error": f"`seconds` must be 0 to {DRAIN_MOST_SECONDS:g}"})

@@ -5,12 +5,12 @@ import math
 from collections.abc import Mapping
 from typing import Optional, Union
 
-from lane.asked import error_body
 from lane.config import Config
 from lane.line import Busy, Line, Why
 from lane.turn import EndedError, Turn
 from relay import lane_headers, sse, upstream
 from relay.http_server import Request, Response, Stream, json_response
+from relay.refusal import error_body
 from relay.timeouts import timeout_at
 
 ENGINE_RETRY_SECONDS = 5
@@ -28,7 +28,8 @@ class Delivery:
     def error(self, path: str, status: int, message: str, code: str, headers: Mapping[str, str]) -> Response:
         """A status with its reason, in the words of the family that was asked."""
         told = {lane_headers.BOX: self._config.box, **headers} if self._config.box else headers
-        return json_response(status, error_body(path, message, code, status), told)
+        body = error_body(message, code, status) if path.startswith("/v1/") else {"error": message}
+        return json_response(status, body, told)
 
     def busy(self, path: str, busy: Busy) -> Response:
         """The line's no, which a gateway takes to another box."""

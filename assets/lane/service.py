@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 from lane import asked as asks
-from lane.asked import Refusal
 from lane.config import Config
 from lane.delivery import ENGINE_FAILED, ENGINE_RETRY_SECONDS, Delivery
 from lane.engines import engine_of
@@ -21,7 +20,8 @@ from lane.turn import EVENTS, Turn
 from relay import lane_headers, upstream
 from relay.bodies import Bodies
 from relay.http_client import Client
-from relay.http_server import Request, Response, Server, Stream, UnreadableError
+from relay.http_server import Request, Response, Server, Stream
+from relay.refusal import Refusal
 from relay.site import site
 
 PROVE_AGAIN_SECONDS = 5.0
@@ -94,11 +94,9 @@ class Lane:
         """To any request: what its path says, else why not."""
         try:
             return await self._routed(request)
-        except (Refusal, UnreadableError) as refusal:
+        except Refusal as refusal:
             self.line.counts[Why.REFUSED.value] += 1
-            return self._delivery.error(
-                request.path, refusal.status, refusal.message, refusal.code, {"x-should-retry": "false"}
-            )
+            return self._delivery.error(request.path, refusal.status, refusal.message, refusal.code, refusal.headers)
         except ConnectionError:
             raise
         except Exception:
@@ -142,10 +140,6 @@ class Lane:
 
     async def _ask(self, request: Request) -> Union[Response, Stream]:
         held = self._bodies.take(request.content_length)
-        if held is None:
-            self.line.counts[Why.REFUSED.value] += 1
-            message = "Too many large requests are here at once"
-            return self._delivery.error(request.path, 503, message, "too_many_large", {"Retry-After": "1"})
         try:
             return await self._asked(request)
         finally:

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from fleet.config.gateway_settings import Budgets, Fallback, Gateway, Retries
 from gateway import admission, callers, fallback
-from gateway.admission import Refusal
 from gateway.breaker import PROBE_SECONDS, RETURNS_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import Failure, Kind, PassOn, Refuse, Situation, Tier, Wait
 from gateway.restraint import Restraint
+from relay.refusal import Refusal
 from relay.site import site
 from tests.gateway.running import dumps
 

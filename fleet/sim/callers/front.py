@@ -17,7 +17,7 @@ from fleet.sim.callers.tally import CLOUD, CUT, GPU, NOBODY, REFUSED, Tally
 from fleet.sim.callers.traffic import Asked, day_of
 from fleet.sim.cloud.virtual_clock import Clock
 from gateway import fallback
-from gateway.admission import BYTES_PER_TOKEN, Ask, Refusal, admit
+from gateway.admission import BYTES_PER_TOKEN, Ask, admit
 from gateway.breaker import PROBE_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import SERVER_ERROR, TOO_MANY, Failure, Kind, Situation, Tier
@@ -25,6 +25,7 @@ from gateway.ledger import Line, reservation
 from gateway.memory import MemoryStore
 from gateway.restraint import Restraint
 from gateway.store import CapReached
+from relay.refusal import Refusal
 
 MODEL = "drill"
 MICRO = 1_000_000
