@@ -94,17 +94,12 @@ class Reply:
         return self._closed()
 
     async def _write(self, data: bytes) -> None:
-        """One write is one event, so that no comment lands inside one. Who reads nothing for long is let go."""
+        """One write is one event, so that no comment lands inside one."""
         assert self._stream is not None  # noqa: S101  begin came first
         self.written_at = asyncio.get_running_loop().time()
         self._stream.write(data)
         if self._stream.full:
-            try:
-                async with asyncio.timeout(self._write_seconds):
-                    await self._stream.room()
-            except TimeoutError:
-                self._request.abort()
-                raise ConnectionResetError("the caller reads nothing") from None
+            await self._stream.room(self._write_seconds)
 
     def _closed(self) -> Stream:
         assert self._stream is not None  # noqa: S101

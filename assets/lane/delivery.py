@@ -49,7 +49,7 @@ class Delivery:
             try:
                 part = await self._next(turn, comments=comments)
             except (EndedError, upstream.UpstreamError) as error:
-                return await self._failed(request, turn, stream, error)
+                return await self._failed(turn, stream, error)
             if part is None:
                 assert stream is not None  # noqa: S101  an answer has bytes
                 stream.end()
@@ -60,7 +60,7 @@ class Delivery:
                 return Response(body=data, headers=self._marks(turn))
             if stream is None:
                 stream = request.begin({"Content-Type": turn.kind, **NO_CACHE, **self._marks(turn)})
-            await self._write(request, stream, data)
+            await self._write(stream, data)
             turn.entry.delivered += tokens
 
     async def _next(self, turn: Turn, *, comments: bool) -> Optional[tuple[bytes, int]]:
@@ -81,24 +81,15 @@ class Delivery:
         told = {lane_headers.BOX: self._config.box} if self._config.box else {}
         return {**told, lane_headers.SLICES: "same distribution"} if _inexact(turn) else told
 
-    async def _write(self, request: Request, stream: Stream, data: bytes) -> None:
-        """Who reads nothing for long is let go."""
+    async def _write(self, stream: Stream, data: bytes) -> None:
         stream.write(data)
         if stream.full:
-            try:
-                async with timeout_at(self._clock() + self._config.reader_seconds):
-                    await stream.room()
-            except asyncio.TimeoutError:
-                request.abort()
-                raise ConnectionResetError("the caller reads nothing") from None
+            await stream.room(self._config.reader_seconds)
 
-    async def _failed(
-        self, request: Request, turn: Turn, stream: Optional[Stream], error: Exception
-    ) -> Union[Response, Stream]:
+    async def _failed(self, turn: Turn, stream: Optional[Stream], error: Exception) -> Union[Response, Stream]:
         """The truth: an honest status where nothing went out yet, else the last event; never a quiet end."""
         entry, path = turn.entry, turn.asked.path
         if isinstance(error, EndedError) and error.why is Why.SLOW:
-            request.abort()
             raise ConnectionResetError("the caller reads nothing")
         if stream is None and isinstance(error, EndedError):
             wait = self._line.wait(entry, self._clock()).mean
@@ -119,7 +110,7 @@ class Delivery:
             last = sse.event({**body, "served_prefix_tokens": entry.delivered}, "error")
         else:
             last = sse.dumps({"error": str(error)}) + b"\n"
-        await self._write(request, stream, last)
+        await self._write(stream, last)
         stream.end()
         return stream
 

@@ -74,10 +74,19 @@ class Stream:
         head, self._head = self._head, b""
         self._connection.write(head + data)
 
-    async def room(self) -> None:
-        """Until the caller has taken what is ahead of him; raises ConnectionResetError where he leaves."""
-        if self._connection.writable is not None:
-            await asyncio.shield(self._connection.writable)
+    async def room(self, seconds: float) -> None:
+        """Until the caller has taken what is ahead of him; raises ConnectionResetError where he leaves.
+
+        Who reads nothing for so long is let go.
+        """
+        if self._connection.writable is None:
+            return
+        try:
+            async with timeout_at(asyncio.get_running_loop().time() + seconds):
+                await asyncio.shield(self._connection.writable)
+        except asyncio.TimeoutError:
+            self._connection.transport.abort()
+            raise ConnectionResetError("the caller reads nothing") from None
 
 
 class Request:
@@ -101,10 +110,6 @@ class Request:
         """The address of who asks; empty where he has left."""
         peer = self._connection.transport.get_extra_info("peername")
         return peer[0] if peer else ""
-
-    def abort(self) -> None:
-        """Let the caller go, whatever is still on its way to him."""
-        self._connection.transport.abort()
 
     def begin(self, headers: Mapping[str, str]) -> Stream:
         """An answer in parts."""

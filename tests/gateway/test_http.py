@@ -265,7 +265,7 @@ async def test_a_slow_reader_is_waited_for_and_one_line_stays_one() -> None:
             stream.write(b"x" * 100_000)
             await asyncio.sleep(0)
         waited.append(True)
-        await stream.room()
+        await stream.room(SECONDS)
         stream.end()
         return stream
 

@@ -624,9 +624,9 @@ async def test_an_error_of_the_lane_amid_a_stream_cuts_it_and_is_no_second_answe
 ) -> None:
     write = Delivery._write
 
-    async def fails_later(self: Delivery, request: Request, stream: Stream, data: bytes) -> None:
+    async def fails_later(self: Delivery, stream: Stream, data: bytes) -> None:
         assert b" go" not in data
-        await write(self, request, stream, data)
+        await write(self, stream, data)
 
     monkeypatch.setattr(Delivery, "_write", fails_later)
     async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False) as caller:
