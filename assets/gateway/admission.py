@@ -9,26 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.config import Config
+from relay import chat
 from relay.refusal import Refusal, json_object
 
-# What travels to a target. Everything else of a body stays here: load-time options and other models are administration.
-FIELDS = frozenset(
-    {
-        *(
-            "messages",
-            "temperature",
-            "top_p",
-            "n",
-            "stop",
-            "seed",
-            "presence_penalty",
-            "frequency_penalty",
-            "logit_bias",
-        ),
-        *("logprobs", "top_logprobs", "response_format", "tools", "tool_choice", "parallel_tool_calls"),
-        "reasoning_effort",
-    }
-)
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 BYTES_PER_TOKEN = 4  # English text; what it gets wrong, the engine's own limit catches
 IMAGE_TOKENS = 1024  # of one image, whatever its bytes
@@ -44,7 +27,7 @@ class Ask:
     wants_usage: bool
     max_tokens: int
     prompt_tokens: int  # an estimate, for limits and reservations
-    body: dict[str, Any]  # of FIELDS alone
+    body: dict[str, Any]  # of `chat.FIELDS` alone
     fixed: bool  # its sampling is fixed: two targets may say the same
     continues: bool  # it ends in an assistant message: the answer so far
     tools: bool
@@ -71,7 +54,7 @@ def admit(raw: bytes, headers: Mapping[str, str], config: Config) -> Ask:
     max_tokens = _max_tokens(body, config)
     if _number(body, "n", 1, 1, config.gateway.limits.choices) > 1 and stream:
         raise _bad("n", "1 where the answer is streamed")
-    kept = {name: body[name] for name in FIELDS & body.keys() if body[name] is not None}
+    kept = {name: body[name] for name in chat.FIELDS & body.keys() if body[name] is not None}
     if config.gateway.fixed_sampling:
         kept["temperature"] = 0
     return Ask(

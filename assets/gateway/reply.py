@@ -8,11 +8,6 @@ from typing import Any
 from relay import chat, sse
 from relay.http_server import Request, Response, Stream, json_response
 
-STREAM_HEADERS = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache, no-transform",
-    "X-Accel-Buffering": "no",
-}
 SERVED_BY = "x-served-by"
 PREEMPTED = "SPOT_PREEMPTION"
 
@@ -38,7 +33,7 @@ class Reply:
     async def begin(self, served: Mapping[str, str] | None = None) -> None:
         """Status and headers of a stream, and a first byte; `served`: what is known of who answers."""
         if self._stream is None:
-            self._stream = self._request.begin({**self._headers, **STREAM_HEADERS, **(served or {})})
+            self._stream = self._request.begin({**self._headers, "Content-Type": sse.CONTENT_TYPE, **(served or {})})
             await self._write(sse.comment("connected"))
 
     async def keep_alive(self) -> None:

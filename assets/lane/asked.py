@@ -12,18 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from lane.config import OLLAMA, Config
-from relay import lane_headers
+from relay import chat, lane_headers
 from relay.refusal import Refusal, json_object
 
-SAMPLING = frozenset({"temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty"})
-OPENAI = SAMPLING | {"n", "logit_bias", "logprobs", "stream", "stream_options"}
-CHAT = OPENAI | {"messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "top_logprobs"}
 # Of `options`: how tokens are chosen. Never num_ctx, num_gpu, num_batch, use_mmap and the like: they load anew.
-OPTIONS = SAMPLING | {"top_k", "min_p", "typical_p", "repeat_penalty", "repeat_last_n", "num_keep"}
+OPTIONS = chat.SAMPLING | {"top_k", "min_p", "typical_p", "repeat_penalty", "repeat_last_n", "num_keep"}
 OPTIONS = OPTIONS | {"mirostat", "mirostat_eta", "mirostat_tau"}
+TEXT = {"prompt", "suffix", "echo", "n", "logit_bias", "logprobs"}
 FIELDS = {
-    "/v1/chat/completions": CHAT | {"reasoning_effort"},
-    "/v1/completions": OPENAI | {"prompt", "suffix", "echo"},
+    "/v1/chat/completions": chat.FIELDS | {"stream", "stream_options"},
+    "/v1/completions": chat.SAMPLING | TEXT | {"stream", "stream_options"},
     "/api/chat": frozenset({"messages", "tools", "format", "think", "stream"}),
     # no template: it is a program that the engine would run, and ten lines of one can fill its memory
     "/api/generate": frozenset({"prompt", "suffix", "images", "format", "system", "raw", "context", "think", "stream"}),

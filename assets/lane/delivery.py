@@ -14,7 +14,6 @@ from relay.refusal import error_body
 from relay.timeouts import timeout_at
 
 ENGINE_RETRY_SECONDS = 5
-NO_CACHE = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 PREEMPTED, ENGINE_FAILED = "SPOT_PREEMPTION", "engine_failed"
 
 
@@ -42,9 +41,10 @@ class Delivery:
             message = "This box is leaving; another one answers"
         return self.error(path, 503, message, busy.why.value, headers)
 
-    async def deliver(self, request: Request, turn: Turn, *, comments: bool) -> Union[Response, Stream]:
+    async def deliver(self, request: Request, turn: Turn) -> Union[Response, Stream]:
         """What the buffer holds, as its caller takes it; comments while nothing comes, where a gateway listens."""
         stream: Optional[Stream] = None
+        comments = self._config.gateway and turn.kind == sse.CONTENT_TYPE
         while True:
             try:
                 part = await self._next(turn, comments=comments)
@@ -59,7 +59,7 @@ class Delivery:
                 turn.entry.delivered = turn.entry.decoded
                 return Response(body=data, headers=self._marks(turn))
             if stream is None:
-                stream = request.begin({"Content-Type": turn.kind, **NO_CACHE, **self._marks(turn)})
+                stream = request.begin({"Content-Type": turn.kind, **self._marks(turn)})
             await self._write(stream, data)
             turn.entry.delivered += tokens
 

@@ -16,7 +16,7 @@ from lane.estimates import Estimates
 from lane.line import LOOK_SECONDS, Line, Why
 from lane.metrics import Metrics
 from lane.order import Entry
-from lane.turn import EVENTS, Turn
+from lane.turn import Turn
 from relay import lane_headers, upstream
 from relay.bodies import Bodies
 from relay.http_client import Client
@@ -179,7 +179,7 @@ class Lane:
         turn.task.add_done_callback(lambda _: self._settled(turn))
         self.advance()
         try:
-            return await self._delivery.deliver(request, turn, comments=self._config.gateway and turn.kind == EVENTS)
+            return await self._delivery.deliver(request, turn)
         finally:
             await self._over(turn)
 

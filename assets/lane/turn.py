@@ -20,7 +20,7 @@ from relay import chat, sse, upstream
 
 LOG = logging.getLogger("lane")
 QUIET_END = "the engine's stream ended without a word why"
-EVENTS, LINES, JSON = "text/event-stream; charset=utf-8", "application/x-ndjson", "application/json"
+LINES, JSON = "application/x-ndjson", "application/json"
 
 
 class EndedError(Exception):
@@ -60,7 +60,7 @@ class Turn:
     @property
     def kind(self) -> str:
         """The answer's content type."""
-        return JSON if not self.asked.stream else EVENTS if self.asked.openai else LINES
+        return JSON if not self.asked.stream else sse.CONTENT_TYPE if self.asked.openai else LINES
 
     # --- the line's side ---
 

@@ -23,6 +23,7 @@ from relay.timeouts import timeout_at
 
 AHEAD_MOST = 16  # requests on one connection that are not begun: SDKs send none ahead
 UNASKED_BYTES = 64 << 10  # of a body that its handler has not asked for yet
+LIVE = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}  # parts that no proxy holds back
 LINGER_SECONDS = 5.0  # for an answer that came before its body was read: a reset would overtake it
 LOG = logging.getLogger("relay")
 
@@ -115,7 +116,8 @@ class Request:
         """An answer in parts."""
         self.begun = True
         framing = {"Transfer-Encoding": "chunked"} if self._chunks_known else {}
-        return Stream(self._connection, self._connection.head(self, 200, {**headers, **framing}), chunked=bool(framing))
+        head = self._connection.head(self, 200, {**headers, **LIVE, **framing})
+        return Stream(self._connection, head, chunked=bool(framing))
 
     async def read(self, seconds: float) -> bytes:
         """Its whole body; raises Refusal where it is encoded, too large or too slow."""

@@ -12,6 +12,7 @@ from gateway.breaker import PROBE_SECONDS, RETURNS_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import Failure, Kind, PassOn, Refuse, Situation, Tier, Wait
 from gateway.restraint import Restraint
+from relay import chat
 from relay.refusal import Refusal
 from relay.site import site
 from tests.gateway.running import dumps
@@ -226,7 +227,7 @@ BODY = st.fixed_dictionaries(
     {"model": st.just("house")},
     optional={
         "messages": st.lists(MESSAGE | JSON, max_size=3) | JSON,
-        **dict.fromkeys((*(admission.FIELDS - {"messages"}), "stream", "stream_options", "max_tokens"), JSON),
+        **dict.fromkeys((*(chat.FIELDS - {"messages"}), "stream", "stream_options", "max_tokens"), JSON),
     },
 )
 
@@ -240,7 +241,7 @@ def test_a_body_of_any_shape_is_admitted_or_refused(body: dict[str, Any]) -> Non
         event(f"refused with {refusal.status}")
         told = (refusal.status in (400, 413), bool(refusal.message))
     else:
-        told = (set(ask.body) <= admission.FIELDS, 1 <= ask.max_tokens <= CONFIG.gateway.limits.max_tokens)
+        told = (set(ask.body) <= chat.FIELDS, 1 <= ask.max_tokens <= CONFIG.gateway.limits.max_tokens)
     assert told == (True, True)
 
 
