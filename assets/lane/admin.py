@@ -10,7 +10,7 @@ import paths
 from lane.config import Config
 from lane.line import Why
 from lane.service import Lane
-from relay.http_server import Request, Response, Server, json_response
+from relay.http_server import Request, Response, json_response
 from relay.refusal import Refusal
 
 REFUSALS = [why.value for why in Why]
@@ -24,11 +24,8 @@ class Admin:
     def __init__(self, config: Config, lane: Lane) -> None:
         self._config, self._lane = config, lane
 
-    def inside(self) -> Server:
-        """Its port's."""
-        return Server(self._routed)
-
-    async def _routed(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
+        """To any request: what its path says."""
         asked, lane = (request.method, request.path), self._lane
         if asked == ("GET", "/line"):
             return self._told()
@@ -38,7 +35,7 @@ class Admin:
         if asked == ("POST", "/drain"):
             return await self._drain(request)
         if asked == ("DELETE", "/drain"):
-            lane.stay()
+            lane.line.resumed()
             return json_response(200, {"draining": False})
         if asked == ("GET", "/ready"):
             why = await lane.engine.unready()
@@ -59,7 +56,7 @@ class Admin:
                 "token_seconds": round(lane.line.estimates.token_seconds, 4),
                 "slices": {None: "not proved yet", True: "exact", False: "none"}[lane.exact],
                 "wasted_tokens": lane.metrics.wasted,
-                "waits": {"count": lane.metrics.wait.count, "seconds": round(lane.metrics.wait.total, 3)},
+                "waits": {"count": lane.metrics.begun, "seconds": round(lane.metrics.wait_seconds, 3)},
                 "cut": lane.metrics.aborted,
                 "counts": dict(lane.line.counts),
                 "refusals": {why: lane.line.counts[why] for why in REFUSALS},

@@ -5,27 +5,14 @@ from collections.abc import Mapping
 import names
 
 
-class Sum:
-    """A count and a sum: the rate of both is a mean."""
-
-    def __init__(self) -> None:
-        self.count, self.total = 0, 0.0
-
-    def add(self, value: float) -> None:
-        """One more."""
-        self.count += 1
-        self.total += value
-
-
 class Metrics:
     """One process's counts."""
 
     def __init__(self) -> None:
-        self.wait = Sum()  # seconds until the turn began
         self.tokens = 0
         self.wasted = 0  # decoded, never delivered
         self.aborted = 0  # ended by the box, of those that had begun
-        self.begun = 0
+        self.begun, self.wait_seconds = 0, 0.0  # turns, and the waits until then together
 
     def text(
         self, *, depth: int, expected_seconds: float, refusals: Mapping[str, int], box: Mapping[str, float]
@@ -35,8 +22,8 @@ class Metrics:
             *_told(names.LANE_DEPTH, "gauge", depth),
             *_told(names.LANE_EXPECTED_WAIT, "gauge", round(expected_seconds, 3)),
             f"# TYPE {names.LANE_WAIT} summary",
-            f"{names.LANE_WAIT}_count {self.wait.count}",
-            f"{names.LANE_WAIT}_sum {self.wait.total:.3f}",
+            f"{names.LANE_WAIT}_count {self.begun}",
+            f"{names.LANE_WAIT}_sum {self.wait_seconds:.3f}",
             f"# TYPE {names.LANE_REFUSALS}_total counter",
             *(f'{names.LANE_REFUSALS}_total{{reason="{why}"}} {count}' for why, count in sorted(refusals.items())),
             *_told(f"{names.LANE_TOKENS}_total", "counter", self.tokens),

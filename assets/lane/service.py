@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 from lane import asked as asks
-from lane.config import Config
+from lane.config import OLLAMA, Config
 from lane.delivery import ENGINE_FAILED, ENGINE_RETRY_SECONDS, Delivery
-from lane.engines import engine_of
+from lane.engines import Engine, Ollama
 from lane.estimates import Estimates
 from lane.line import LOOK_SECONDS, Line, Why
 from lane.metrics import Metrics
@@ -38,7 +38,7 @@ class Lane:
         self._config = config
         self._client = Client()
         self.line = Line(config, Estimates(config))
-        self.engine = engine_of(config, self._client)
+        self.engine = (Ollama if config.engine == OLLAMA else Engine)(config, self._client)
         self.metrics = Metrics()
         self._bodies = Bodies(together=config.large_bytes, most=config.body_bytes)
         self._delivery = Delivery(config, self.line)
@@ -292,10 +292,6 @@ class Lane:
         if self._leaving is None or self._leaving.done():
             self._leaving = asyncio.create_task(self._hand_back())
         self._look()
-
-    def stay(self) -> None:
-        """The engine stays after all."""
-        self.line.resumed()
 
     async def _hand_back(self) -> None:
         while self.line.leaves_at is not None:

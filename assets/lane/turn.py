@@ -79,7 +79,7 @@ class Turn:
         """Wait, ask, read, to the end; whatever comes of it goes into the buffer."""
         try:
             await self._until_it_goes()
-            self._metrics.wait.add(self._clock() - self.entry.arrived)
+            self._metrics.wait_seconds += self._clock() - self.entry.arrived
             self._metrics.begun += 1
             await self._answer()
             self.answered = True
@@ -219,18 +219,15 @@ class Turn:
 
     async def _slices(self) -> None:
         """One answer in slices; whoever has less to do, or is in a hurry, is let by between them."""
-        asked, said = self.asked, []
+        asked = self.asked
         options = asked.body.get("stream_options")
         wants_usage = isinstance(options, dict) and options.get("include_usage") is True
         stops, chats = seam.stops(asked.body.get("stop")), "messages" in asked.body
         joined = seam.Joined(limit=asked.limit, stops=stops, wants_usage=wants_usage, chat=chats)
 
         def give(chunks: list[dict[str, Any]], tokens: int) -> None:
-            for chunk in chunks:
-                if asked.stream:
-                    self.buffer.put(sse.event(chunk), tokens)
-                else:
-                    said.append(seam.said(chunk))
+            for chunk in chunks if asked.stream else ():
+                self.buffer.put(sse.event(chunk), tokens)
 
         while True:
             tokens = min(self._line.estimates.slice_tokens(), asked.limit - joined.tokens)
@@ -249,7 +246,7 @@ class Turn:
             give(joined.last(), 0)
             self.buffer.put(sse.event(sse.DONE))
         else:
-            self.buffer.put(sse.dumps(joined.whole("".join(said))), joined.tokens)
+            self.buffer.put(sse.dumps(joined.whole()), joined.tokens)
 
     async def _slice(self, joined: seam.Joined, tokens: int, give: Any) -> None:
         body = continued(self.asked, joined.text, tokens)

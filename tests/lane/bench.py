@@ -225,7 +225,7 @@ async def _tenancy() -> dict[str, Any]:
             "foreground asked": len(waits),
             "foreground answered": sum(status == 200 for status, _ in waits),
             "foreground median s at 1:1": round(60 * statistics.median(seconds for _, seconds in waits), 1),
-            "waits counted": caller.lane.metrics.wait.count,
+            "waits counted": caller.lane.metrics.begun,
         }
 
 
