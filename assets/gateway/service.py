@@ -22,7 +22,7 @@ from gateway.config import Config
 from gateway.ledger import Line, State
 from gateway.memory import MemoryStore
 from gateway.metrics import Metrics, Told
-from gateway.record import REQUEST_HEADER, Record
+from gateway.record import Record
 from gateway.reply import Reply
 from gateway.serving import Serving
 from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError, Taken
@@ -85,10 +85,6 @@ class Gateway:
             keep_alive_seconds=self._config.gateway.keepalive_seconds,
             leaving=self._leaving.is_set,
         )
-
-    def inside(self) -> Server:
-        """What only this network reaches."""
-        return Server(self._metrics)
 
     # --- around every request ---------------------------------------------------------------------------------
 
@@ -363,7 +359,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leaving.set)
-        outside, inside = self.outside(), self.inside()
+        outside, inside = self.outside(), Server(self._metrics)
         renewing = asyncio.create_task(self.renew())
         await outside.listen(None, self._config.port)
         await inside.listen(None, self._config.metrics_port)
@@ -393,5 +389,5 @@ def _once(headers: Headers) -> str:
 
 def _request_id(headers: Headers) -> str:
     """The caller's own where it is a plain word, else a new one."""
-    asked = headers.get(REQUEST_HEADER, "")
+    asked = headers.get(lane_headers.REQUEST, "")
     return asked if lane_headers.plain(asked) else secrets.token_hex(16)
