@@ -14,9 +14,9 @@ from fleet.core import names
 from gateway import boxes, targets
 from gateway.authorize import Bearer, Signed
 from gateway.config import load
-from gateway.memory import MemoryStore
+from gateway.memory import MemoryStore, Store
 from gateway.service import Gateway
-from gateway.store import DynamoStore, Store, StoreError
+from gateway.store import DynamoStore, StoreError
 from gateway.voice import Voice
 
 START_SECONDS, AGAIN_SECONDS = 60.0, 0.5  # for the store's first word

@@ -5,7 +5,7 @@ import sys
 
 from gateway.callers import Key
 from gateway.ledger import Line
-from gateway.store import Admitted, CapReached, Outcome, Seen, Taken
+from gateway.store import Admitted, CapReached, DynamoStore, Outcome, Seen, Taken
 
 
 class MemoryStore:
@@ -65,3 +65,6 @@ class MemoryStore:
         used = self._used.get((caller, what, day), 0)
         self._used[caller, what, day] = used + (used < most)
         return used < most
+
+
+Store = DynamoStore | MemoryStore

@@ -14,8 +14,9 @@ from gateway.callers import Caller
 from gateway.config import Config
 from gateway.fallback import TOO_MANY, Failure, Kind, Tier
 from gateway.ledger import LEASE_SECONDS, Line, State, reservation
+from gateway.memory import Store
 from gateway.metrics import Told
-from gateway.store import LateError, Store, StoreError
+from gateway.store import LateError, StoreError
 from relay import lane_headers
 
 LOG = logging.getLogger("gateway")

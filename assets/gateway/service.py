@@ -20,12 +20,12 @@ from gateway import admission, callers, ledger, targets
 from gateway.callers import Caller, Key
 from gateway.config import Config
 from gateway.ledger import Line, State
-from gateway.memory import MemoryStore
+from gateway.memory import MemoryStore, Store
 from gateway.metrics import Metrics, Told
 from gateway.record import Record
 from gateway.reply import Reply
 from gateway.serving import Serving
-from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError, Taken
+from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, StoreError, Taken
 from relay import lane_headers
 from relay.bodies import Bodies
 from relay.http_headers import Headers

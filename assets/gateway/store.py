@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import boto3
 from botocore.config import Config as BotoConfig
@@ -76,34 +76,6 @@ class Taken:
 Outcome = Admitted | CapReached | Seen | Taken
 
 
-class Store(Protocol):
-    """What the gateway needs of it."""
-
-    async def key(self, key_hash: str) -> Key | None:
-        """An API key; None: unknown."""
-
-    async def pepper(self) -> bytes:
-        """The secret behind addresses' and prompts' hashes, made once."""
-
-    async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
-        """Count the request, take its Idempotency-Key's hash (empty: none), begin its line: all or nothing."""
-
-    async def write(self, line: Line) -> None:
-        """Write a line as it now stands; one under way only while its request is."""
-
-    async def make_up(self, line: Line) -> None:
-        """The last line of a request that was counted elsewhere, and what it used of the fallback; once a line."""
-
-    async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
-        """Nobody answered, or the cloud refused: counts and Idempotency-Key (empty: none) are the caller's again."""
-
-    async def take_fallback(self, caller: str, most: int, day: str) -> bool:
-        """One of the caller's fallbacks of the day; False: all are used."""
-
-    async def spend(self, day: str, micro: int, limit: int | None) -> bool:
-        """Add micro-dollars to the day's spend; False where `limit` would be passed."""
-
-
 def _in_time(
     method: Callable[Concatenate["DynamoStore", P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate["DynamoStore", P], Coroutine[Any, Any, T]]:
@@ -133,11 +105,13 @@ class DynamoStore:
 
     @_in_time
     async def key(self, key_hash: str) -> Key | None:
+        """An API key; None: unknown."""
         found = await self._get(items.key_pk(key_hash))
         return items.read_key(found) if found else None
 
     @_in_time
     async def pepper(self) -> bytes:
+        """The secret behind addresses' and prompts' hashes, made once."""
         fresh = random.SystemRandom().randbytes(32)
         step = items.put(self._table, items.item("pepper", value=fresh.hex()), "attribute_not_exists(pk)")
         try:
@@ -149,6 +123,7 @@ class DynamoStore:
 
     @_in_time
     async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
+        """Count the request, take its Idempotency-Key's hash (empty: none), begin its line: all or nothing."""
         steps = [
             items.begin_line(self._table, line),
             items.add_up_to(self._table, items.use_pk(line.caller, day), "requests", 1, cap),
@@ -171,12 +146,14 @@ class DynamoStore:
 
     @_in_time
     async def write(self, line: Line) -> None:
+        """Write a line as it now stands; one under way only while its request is."""
         written = items.renew_line if line.state in OPEN else items.put_line
         with contextlib.suppress(_ConditionFailed):  # it has ended meanwhile
             await self._transact(written(self._table, line))
 
     @_in_time
     async def make_up(self, line: Line) -> None:
+        """The last line of a request that was counted elsewhere, and what it used of the fallback; once a line."""
         steps = items.renew_line(self._table, line)  # its condition lets the last line in once, and so the counts
         steps.append(items.add(self._table, items.use_pk(line.caller, line.day), "fallbacks", 1))
         steps.append(items.add(self._table, items.spend_pk(line.day), "micro", line.micro_dollars))
@@ -185,6 +162,7 @@ class DynamoStore:
 
     @_in_time
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
+        """Nobody answered, or the cloud refused: counts and Idempotency-Key (empty: none) are the caller's again."""
         pk, back = items.use_pk(caller, day), {"requests": request, "fallbacks": fallback}
         steps = [
             self._call("update_item", **items.add(self._table, pk, name, -1)["Update"])
@@ -197,10 +175,12 @@ class DynamoStore:
 
     @_in_time
     async def take_fallback(self, caller: str, most: int, day: str) -> bool:
+        """One of the caller's fallbacks of the day; False: all are used."""
         return await self._added(items.add_up_to(self._table, items.use_pk(caller, day), "fallbacks", 1, most))
 
     @_in_time
     async def spend(self, day: str, micro: int, limit: int | None) -> bool:
+        """Add micro-dollars to the day's spend; False where `limit` would be passed."""
         if limit is None:
             return await self._added(items.add(self._table, items.spend_pk(day), "micro", micro))
         if micro > limit:

@@ -17,9 +17,8 @@ from fleet.core.ports import free_port
 from gateway import targets
 from gateway.config import Config
 from gateway.ledger import day_of
-from gateway.memory import MemoryStore
+from gateway.memory import MemoryStore, Store
 from gateway.service import Gateway
-from gateway.store import Store
 from gateway.voice import Voice
 from relay import sse
 from tests import calling
