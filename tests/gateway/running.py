@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -139,8 +138,3 @@ def today() -> str:
 def closed_port() -> str:
     """An address where nothing listens."""
     return f"http://127.0.0.1:{free_port()}"
-
-
-def dumps(value: Any) -> bytes:
-    """JSON bytes."""
-    return json.dumps(value).encode()

@@ -12,10 +12,9 @@ from gateway.breaker import PROBE_SECONDS, RETURNS_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import Failure, Kind, PassOn, Refuse, Situation, Tier, Wait
 from gateway.restraint import Restraint
-from relay import chat
+from relay import chat, sse
 from relay.refusal import Refusal
 from relay.site import site
-from tests.gateway.running import dumps
 
 CONFIG = Config(fleet="llm", gpu_url="http://gpu:1", models={"house": "house-model:31b-q4"}, gateway=Gateway())
 BUDGETS = Budgets()
@@ -236,7 +235,7 @@ BODY = st.fixed_dictionaries(
 @given(BODY)
 def test_a_body_of_any_shape_is_admitted_or_refused(body: dict[str, Any]) -> None:
     try:
-        ask = admission.admit(dumps(body), {}, CONFIG)
+        ask = admission.admit(sse.dumps(body), {}, CONFIG)
     except Refusal as refusal:
         event(f"refused with {refusal.status}")
         told = (refusal.status in (400, 413), bool(refusal.message))

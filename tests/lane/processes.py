@@ -19,7 +19,7 @@ from fleet.core.ports import free_port
 from fleet.demo import callers
 from lane.config import ENVIRONMENT, LLAMA_CPP
 from relay import sse
-from tests.gateway.targets import Act, Target, Turn, chunk
+from tests.gateway.targets import DONE, Act, Target, Turn, chunk
 from tests.lane import lengths
 
 ROOT = Path(__file__).parents[2]
@@ -245,7 +245,7 @@ async def _says(turn: Turn, count: int, each_seconds: float) -> None:
         said = due
     await turn.event(chunk({}, "stop"))
     await turn.event({**chunk({}), "choices": [], "usage": usage})
-    await turn.part(b"data: [DONE]\n\n")
+    await turn.part(DONE)
     return await turn.send(b"0\r\n\r\n")
 
 
