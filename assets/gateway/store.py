@@ -106,7 +106,7 @@ class DynamoStore:
     @_in_time
     async def key(self, key_hash: str) -> Key | None:
         """An API key; None: unknown."""
-        found = await self._get(items.key_pk(key_hash))
+        found = await self._get(items.pk("key", key_hash))
         return items.read_key(found) if found else None
 
     @_in_time
@@ -126,22 +126,22 @@ class DynamoStore:
         """Count the request, take its Idempotency-Key's hash (empty: none), begin its line: all or nothing."""
         steps = [
             items.begin_line(self._table, line),
-            items.add_up_to(self._table, items.use_pk(line.caller, day), "requests", 1, cap),
+            items.add_up_to(self._table, items.pk("use", line.caller, day), "requests", 1, cap),
         ]
         if once:
-            taken = items.item(items.once_pk(line.caller, once), id=line.id, ttl=items.kept())
+            taken = items.item(items.pk("once", line.caller, once), id=line.id, ttl=items.kept())
             steps.append(items.put(self._table, taken, "attribute_not_exists(pk)"))
         try:
             await self._transact(steps)
         except _ConditionFailed as error:
             if once and error.reasons[-1] == "ConditionalCheckFailed":
-                return Seen(await self._line_of(items.once_pk(line.caller, once)))
+                return Seen(await self._line_of(items.pk("once", line.caller, once)))
             return Taken() if error.reasons[0] == "ConditionalCheckFailed" else CapReached()
         return Admitted()
 
     async def _line_of(self, once_key: str) -> Line | None:
         taken = await self._get(once_key)
-        found = await self._get(items.request_pk(taken["id"])) if taken else None
+        found = await self._get(items.pk("request", taken["id"])) if taken else None
         return Line.read(found) if found else None
 
     @_in_time
@@ -155,37 +155,39 @@ class DynamoStore:
     async def make_up(self, line: Line) -> None:
         """The last line of a request that was counted elsewhere, and what it used of the fallback; once a line."""
         steps = items.renew_line(self._table, line)  # its condition lets the last line in once, and so the counts
-        steps.append(items.add(self._table, items.use_pk(line.caller, line.day), "fallbacks", 1))
-        steps.append(items.add(self._table, items.spend_pk(line.day), "micro", line.micro_dollars))
+        steps.append(items.add(self._table, items.pk("use", line.caller, line.day), "fallbacks", 1))
+        steps.append(items.add(self._table, items.pk("spend", line.day), "micro", line.micro_dollars))
         with contextlib.suppress(_ConditionFailed):
             await self._transact(steps)
 
     @_in_time
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
         """Nobody answered, or the cloud refused: counts and Idempotency-Key (empty: none) are the caller's again."""
-        pk, back = items.use_pk(caller, day), {"requests": request, "fallbacks": fallback}
+        pk, back = items.pk("use", caller, day), {"requests": request, "fallbacks": fallback}
         steps = [
             self._call("update_item", **items.add(self._table, pk, name, -1)["Update"])
             for name, wanted in back.items()
             if wanted
         ]
         if once:
-            steps.append(self._call("delete_item", TableName=self._table, Key=items.key(items.once_pk(caller, once))))
+            steps.append(
+                self._call("delete_item", TableName=self._table, Key=items.key(items.pk("once", caller, once)))
+            )
         await asyncio.gather(*steps)  # all are sent, also where the answer to one is late
 
     @_in_time
     async def take_fallback(self, caller: str, most: int, day: str) -> bool:
         """One of the caller's fallbacks of the day; False: all are used."""
-        return await self._added(items.add_up_to(self._table, items.use_pk(caller, day), "fallbacks", 1, most))
+        return await self._added(items.add_up_to(self._table, items.pk("use", caller, day), "fallbacks", 1, most))
 
     @_in_time
     async def spend(self, day: str, micro: int, limit: int | None) -> bool:
         """Add micro-dollars to the day's spend; False where `limit` would be passed."""
         if limit is None:
-            return await self._added(items.add(self._table, items.spend_pk(day), "micro", micro))
+            return await self._added(items.add(self._table, items.pk("spend", day), "micro", micro))
         if micro > limit:
             return False
-        return await self._added(items.add_up_to(self._table, items.spend_pk(day), "micro", micro, limit))
+        return await self._added(items.add_up_to(self._table, items.pk("spend", day), "micro", micro, limit))
 
     async def _added(self, step: items.Step) -> bool:
         try:

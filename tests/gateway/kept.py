@@ -18,5 +18,5 @@ async def line_of(store: Store, request_id: str) -> Line | None:
     """A ledger line; None: there is none."""
     if isinstance(store, MemoryStore):
         return store.lines.get(request_id)
-    found = await store._get(items.request_pk(request_id))
+    found = await store._get(items.pk("request", request_id))
     return Line.read(found) if found else None

@@ -101,7 +101,7 @@ async def with_key(keys: DynamoStore | MemoryStore, tier: str = "free", **values
 
 async def used(table: DynamoStore, caller: str) -> dict[str, int]:
     """A caller's counts of today."""
-    found = await table._get(items.use_pk(caller, today()))
+    found = await table._get(items.pk("use", caller, today()))
     return {name: int(found[name]) for name in ("requests", "fallbacks") if name in found}
 
 
@@ -567,7 +567,7 @@ async def test_late_admission_of_a_known_key_counts_once(table: DynamoStore, mon
 
 def spent(table: DynamoStore) -> int:
     """The day's micro-dollars."""
-    found = table._client.get_item(TableName=TABLE, Key=items.key(items.spend_pk(today())))
+    found = table._client.get_item(TableName=TABLE, Key=items.key(items.pk("spend", today())))
     return int(items.read(found.get("Item", {})).get("micro", 0))
 
 
