@@ -201,10 +201,10 @@ class Serving:
                 await self._continue()
                 self._record.ends(State.DONE, f"continued: {word}")
                 return await self._reply.end()
+            except targets.BrokenStreamError as error:
+                why = f"{why}; not continued: {error}"
             except targets.FailedError as error:
                 self._record.failed(error.failure)
-                why = f"{why}; not continued: {error}"
-            except targets.BrokenStreamError as error:
                 why = f"{why}; not continued: {error}"
         self._record.ends(State.FAILED, word)
         whose = "The GPU was taken or its box died" if broken.tier is Tier.GPU else "The fallback broke off"

@@ -30,12 +30,8 @@ class FailedError(Exception):
         super().__init__(failure.message)
 
 
-class BrokenStreamError(Exception):
+class BrokenStreamError(FailedError):
     """A stream that had delivered ended otherwise than a stream ends."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-        super().__init__(failure.message)
 
 
 def failure_of(error: upstream.UpstreamError, tier: Tier, at: float) -> Failure:

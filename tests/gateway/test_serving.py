@@ -16,6 +16,7 @@ from fleet.config.gateway_settings import Retries
 from gateway import admission, fallback
 from gateway.ledger import OPEN, State
 from gateway.memory import MemoryStore
+from gateway.restraint import ENOUGH
 from gateway.serving import Serving
 from gateway.voice import Voice
 from relay import chat, lane_headers, sse, upstream
@@ -148,7 +149,7 @@ async def test_whole_answer_has_the_longer_budget() -> None:
 
 @on_loop
 async def test_room_for_the_fallback_is_what_its_whole_answers_took() -> None:
-    slow = [answers(first=0.2)] * fallback.ENOUGH
+    slow = [answers(first=0.2)] * ENOUGH
     async with Target(*slow, answers()) as cloud:
         async with serving(closed_port(), cloud.url, cloud_settings={"concurrency": 100}) as caller:
             whole = await asyncio.gather(*(caller.chat() for _ in slow))
