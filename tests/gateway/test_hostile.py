@@ -239,14 +239,6 @@ async def test_large_bodies_share_a_bound_of_memory_and_a_prompt_of_text_always_
         assert (await ask())[0] == 200
 
 
-@on_loop
-async def test_anonymous_callers_have_no_allowance_of_the_cloud() -> None:
-    none = replace(MANY, anonymous=CallerTier(requests_per_day=10, fallbacks_per_day=0, parallel=5))
-    quick = replace(FAST, whole_seconds=0.6)
-    async with Target() as cloud, serving(closed_port(), cloud.url, tiers=none, budgets=quick) as caller:
-        assert ((await caller.chat()).status, len(cloud.asked)) == (503, 0)
-
-
 @pytest.mark.parametrize(
     ("said", "status"),
     [
