@@ -71,12 +71,13 @@ class Serving:
                     return await self._reply.fail(503, body, {"Retry-After": str(retry_after)})
 
     def _situation(self) -> fallback.Situation:
+        now = self._clock()
         return fallback.Situation(
-            elapsed=self._clock() - self._arrived,
+            elapsed=now - self._arrived,
             budget=self._budget,
             failures=tuple(self._failures),
             gpu="" if self._gpu.breaker.closed else "no box takes connections",
-            gpu_back_in=self._gpu.back_in(),
+            gpu_back_in=self._gpu.breaker.back_in(now),
             cloud=self._cloud.closed(self._ask),
             retries=self._config.gateway.retries,
             once=self._ask.once,

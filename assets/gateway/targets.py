@@ -125,10 +125,6 @@ class Gpu:
             if await self.reachable():
                 self.breaker = self.breaker.taken(self._clock())
 
-    def back_in(self) -> float | None:
-        """Seconds until a box should serve again; None: one does, or nobody can tell."""
-        return self.breaker.back_in(self._clock())
-
     async def reachable(self) -> bool:
         """Whether a fresh connection is taken now."""
         host, _, port = self._url.partition("//")[2].rpartition(":")
