@@ -95,20 +95,16 @@ class Serving:
 
     async def _attempt(self, tier: Tier, *, fresh: bool) -> Response | Stream:
         """Ask one target; raises FailedError where it gave nothing."""
-        elapsed = self._clock() - self._arrived
-        seconds = (
-            self._budget
-            if tier is Tier.GPU
-            else fallback.cloud_budget(elapsed, self._ask.stream, self._config.gateway.budgets)
-        )
-        by = self._arrived + seconds
         if tier is Tier.GPU:
+            by = self._arrived + self._budget
             self._record.sent(tier)
             continued = {lane_headers.CONTINUED: lane_headers.YES} if self._continuable else {}
-            headers = {**self._record.headers(seconds), **continued}
+            headers = {**self._record.headers(self._budget), **continued}
             tried = {failure.box for failure in self._failures}
             asked = self._gpu.asked(self._ask, headers, by, fresh=fresh, tried=tried)
         else:
+            elapsed = self._clock() - self._arrived
+            by = self._arrived + fallback.cloud_budget(elapsed, self._ask.stream, self._config.gateway.budgets)
             asked = self._cloud.asked(self._ask, by, self._reserve)
         try:
             async with asked as answer:

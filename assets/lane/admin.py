@@ -49,12 +49,9 @@ class Admin:
         return json_response(
             200,
             {
-                "box": self._config.box,
                 "streams": lane.streams,
                 "draining": lane.line.leaves_at is not None,
                 "expected_wait_seconds": round(lane.expected_wait(), 1),
-                "token_seconds": round(lane.line.estimates.token_seconds, 4),
-                "slices": {None: "not proved yet", True: "exact", False: "none"}[lane.exact],
                 "wasted_tokens": lane.metrics.wasted,
                 "waits": {"count": lane.metrics.begun, "seconds": round(lane.metrics.wait_seconds, 3)},
                 "cut": lane.metrics.aborted,
