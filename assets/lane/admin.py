@@ -75,14 +75,27 @@ class Admin:
         return self._told()
 
     def _metrics(self) -> Response:
-        lane = self._lane
-        text = lane.metrics.text(
-            depth=len(lane.line.waiting) + (lane.line.running is not None),
-            expected_seconds=lane.expected_wait(),
-            refusals={why: lane.line.counts[why] for why in REFUSALS},
-            box=_box_figures(),
-        )
+        """As Prometheus text: few enough to be written without a library."""
+        lane, line, counted = self._lane, self._lane.line, self._lane.metrics
+        lines = [
+            *_metric(names.LANE_DEPTH, "gauge", len(line.waiting) + (line.running is not None)),
+            *_metric(names.LANE_EXPECTED_WAIT, "gauge", round(lane.expected_wait(), 3)),
+            f"# TYPE {names.LANE_WAIT} summary",
+            f"{names.LANE_WAIT}_count {counted.begun}",
+            f"{names.LANE_WAIT}_sum {counted.wait_seconds:.3f}",
+            f"# TYPE {names.LANE_REFUSALS}_total counter",
+            *(f'{names.LANE_REFUSALS}_total{{reason="{why}"}} {line.counts[why]}' for why in REFUSALS),
+            *_metric(f"{names.LANE_TOKENS}_total", "counter", counted.tokens),
+            *_metric(names.SPOT_WASTED_TOKENS, "counter", counted.wasted),
+            *_metric(names.SPOT_ABORTED_RATIO, "gauge", round(counted.aborted / max(1, counted.begun), 4)),
+            *(each for name, value in _box_figures().items() for each in _metric(name, "gauge", value)),
+        ]
+        text = "\n".join(lines) + "\n"
         return Response(body=text.encode(), content_type="text/plain; charset=utf-8")
+
+
+def _metric(name: str, kind: str, value: float) -> list[str]:
+    return [f"# TYPE {name} {kind}", f"{name} {value}"]
 
 
 def _box_figures() -> dict[str, float]:

@@ -14,9 +14,8 @@ from lane.delivery import ENGINE_FAILED, ENGINE_RETRY_SECONDS, Delivery
 from lane.engines import Engine, Ollama
 from lane.estimates import Estimates
 from lane.line import LOOK_SECONDS, Line, Why
-from lane.metrics import Metrics
 from lane.order import Entry
-from lane.turn import Turn
+from lane.turn import Metrics, Turn
 from relay import lane_headers, upstream
 from relay.bodies import Bodies
 from relay.http_client import Client

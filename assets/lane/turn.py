@@ -14,7 +14,6 @@ from lane.buffer import Buffer, OverrunError
 from lane.config import Config
 from lane.engines import Engine
 from lane.line import Line, Why
-from lane.metrics import Metrics
 from lane.order import Entry
 from relay import chat, sse, upstream
 
@@ -29,6 +28,16 @@ class EndedError(Exception):
     def __init__(self, why: Why, message: str) -> None:
         self.why = why
         super().__init__(message)
+
+
+class Metrics:
+    """One process's counts."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.wasted = 0  # decoded, never delivered
+        self.aborted = 0  # ended by the box, of those that had begun
+        self.begun, self.wait_seconds = 0, 0.0  # turns, and the waits until then together
 
 
 class Turn:
