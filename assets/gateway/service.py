@@ -25,7 +25,7 @@ from gateway.metrics import Metrics, Told
 from gateway.record import Record
 from gateway.reply import Reply
 from gateway.serving import Serving
-from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, StoreError, Taken
+from gateway.store import BusyError, LateError, Outcome, Seen, StoreError, Verdict
 from relay import lane_headers
 from relay.bodies import Bodies
 from relay.http_headers import Headers
@@ -292,19 +292,19 @@ class Gateway:
                 raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
             self._uncounted += 1
             outcome = await self._meanwhile.admit(line, cap, once, line.day)
-            record = admitted(store=self._meanwhile) if isinstance(outcome, Admitted) else None
+            record = admitted(store=self._meanwhile) if outcome is Verdict.ADMITTED else None
             self._later(self._after_all(admitting, record or refused, once))
             if record:
                 return record
         else:
             self._uncounted = 0
         match outcome:
-            case Admitted():
+            case Verdict.ADMITTED:
                 return admitted(store=self._store)
-            case Taken():  # by another caller, or by another try of this one: what a proxy in front says again
+            case Verdict.TAKEN:  # by another caller, or by another try of this one: what a proxy in front says again
                 call.id = told.facts["id"] = secrets.token_hex(16)
                 return await self._admit(call, ask, caller, known=known)
-            case CapReached():
+            case Verdict.CAP_REACHED:
                 raise callers.cap_reached(caller, datetime.fromtimestamp(now, UTC))
             case Seen(before):
                 state = ledger.repeated(before, time.time()) if before else {}
@@ -324,9 +324,9 @@ class Gateway:
                 outcome = await late.outcome
         line, nobody = (came, came.state is State.FAILED) if isinstance(came, Line) else await came.ended
         if line.micro_dollars:  # another's line may have its id
-            self._owed.append(replace(line, id=secrets.token_hex(16)) if isinstance(outcome, Taken) else line)
+            self._owed.append(replace(line, id=secrets.token_hex(16)) if outcome is Verdict.TAKEN else line)
         with contextlib.suppress(StoreError):
-            if not isinstance(outcome, Admitted):
+            if outcome is not Verdict.ADMITTED:
                 return
             if isinstance(came, Record) and not nobody:  # the store counts it: it is not counted here as well
                 await self._meanwhile.give_back(line.caller, line.day, request=True, fallback=False, once="")

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import boto3
@@ -51,14 +52,12 @@ class BusyError(StoreError):
     """Others change the same item, again and again."""
 
 
-@dataclass(frozen=True)
-class Admitted:
-    """The request is counted and its line written."""
+class Verdict(Enum):
+    """What came of an admission."""
 
-
-@dataclass(frozen=True)
-class CapReached:
-    """The day's cap is used up."""
+    ADMITTED = "it is counted, and its line is written"
+    CAP_REACHED = "the day's cap is used up"
+    TAKEN = "another request has its id: nothing was counted"
 
 
 @dataclass(frozen=True)
@@ -68,12 +67,7 @@ class Seen:
     line: Line | None
 
 
-@dataclass(frozen=True)
-class Taken:
-    """Another request has its id: nothing was counted."""
-
-
-Outcome = Admitted | CapReached | Seen | Taken
+Outcome = Verdict | Seen
 
 
 def _in_time(
@@ -136,8 +130,8 @@ class DynamoStore:
         except _ConditionFailed as error:
             if once and error.reasons[-1] == "ConditionalCheckFailed":
                 return Seen(await self._line_of(items.pk("once", line.caller, once)))
-            return Taken() if error.reasons[0] == "ConditionalCheckFailed" else CapReached()
-        return Admitted()
+            return Verdict.TAKEN if error.reasons[0] == "ConditionalCheckFailed" else Verdict.CAP_REACHED
+        return Verdict.ADMITTED
 
     async def _line_of(self, once_key: str) -> Line | None:
         taken = await self._get(once_key)
