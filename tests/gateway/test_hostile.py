@@ -266,6 +266,8 @@ async def test_slow_reader_is_let_go_and_its_generation_with_it() -> None:
             while caller.gateway._open or not gpu.asked:
                 await asyncio.sleep(0.05)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000, "10 MB were waiting for him"
+        await caller.settled()
+        assert b"llm_gateway_answers_broken_total 0.0" in caller.gateway.metrics.text(), "he has left"
         writer.close()
         assert (await caller.get("/v1/health")).status == 200
 

@@ -432,6 +432,14 @@ async def test_usage_of_slices_is_right_where_each_chunk_carries_one_of_zeros_as
 
 
 @on_loop
+async def test_what_was_held_back_for_a_stop_string_that_never_came_is_given() -> None:
+    async with Target(answers("Spot", " bo")) as engine, serving(engine.url, exact=True) as caller:
+        for stream in (True, False):
+            answer = await caller.chat(temperature=0, max_tokens=1000, stop="boxes", stream=stream)
+            assert answer.text == "Spot bo"
+
+
+@on_loop
 async def test_what_an_operator_drops_and_what_is_handed_back_is_no_stream_that_the_box_cut() -> None:
     # each is served as a slice, so that tokens are seen of what is not streamed, too
     async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=True) as caller:
