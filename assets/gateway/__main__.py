@@ -12,11 +12,11 @@ import uvloop
 
 from fleet.core import names
 from gateway import boxes, targets
-from gateway.authorize import authorize
+from gateway.authorize import Bearer, Signed
 from gateway.config import load
-from gateway.memory import MemoryStore
+from gateway.memory import MemoryStore, Store
 from gateway.service import Gateway
-from gateway.store import DynamoStore, Store, StoreError
+from gateway.store import DynamoStore, StoreError
 from gateway.voice import Voice
 
 START_SECONDS, AGAIN_SECONDS = 60.0, 0.5  # for the store's first word
@@ -27,7 +27,9 @@ async def main() -> None:
     config = load(os.environ[names.ENV_GATEWAY])
     store = DynamoStore(config.table) if config.table else MemoryStore()
     voice = Voice(functools.partial(_object, config.modelfile) if config.modelfile else None)
-    cloud = targets.Cloud(config, voice, authorize(config.gateway.fallback))
+    fallback = config.gateway.fallback
+    key = Signed(fallback.sign_as) if fallback.sign_as else Bearer(fallback.key_secret)
+    cloud = targets.Cloud(config, voice, key)
     gpu = targets.Gpu(config, boxes.healthy(config.target_group) if config.target_group else None)
     gateway = Gateway(config, store=store, gpu=gpu, cloud=cloud, pepper=await pepper(store))
     following = asyncio.create_task(voice.follow())

@@ -9,39 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.config import Config
+from relay import chat
+from relay.refusal import Refusal, json_object
 
-# What travels to a target. Everything else of a body stays here: load-time options and other models are administration.
-FIELDS = frozenset(
-    {
-        *(
-            "messages",
-            "temperature",
-            "top_p",
-            "n",
-            "stop",
-            "seed",
-            "presence_penalty",
-            "frequency_penalty",
-            "logit_bias",
-        ),
-        *("logprobs", "top_logprobs", "response_format", "tools", "tool_choice", "parallel_tool_calls"),
-        "reasoning_effort",
-    }
-)
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool", "function"})
 BYTES_PER_TOKEN = 4  # English text; what it gets wrong, the engine's own limit catches
 IMAGE_TOKENS = 1024  # of one image, whatever its bytes
-
-
-@dataclass(frozen=True)
-class Refusal(Exception):  # noqa: N818  an answer, not an error
-    """A request that no target is asked. `retry` tells an SDK whether trying again may help."""
-
-    status: int
-    message: str
-    code: str
-    retry_after_seconds: int | None = None
-    retry: bool = False
 
 
 @dataclass(frozen=True)
@@ -54,7 +27,7 @@ class Ask:
     wants_usage: bool
     max_tokens: int
     prompt_tokens: int  # an estimate, for limits and reservations
-    body: dict[str, Any]  # of FIELDS alone
+    body: dict[str, Any]  # of `chat.FIELDS` alone
     fixed: bool  # its sampling is fixed: two targets may say the same
     continues: bool  # it ends in an assistant message: the answer so far
     tools: bool
@@ -63,7 +36,7 @@ class Ask:
 
 def admit(raw: bytes, headers: Mapping[str, str], config: Config) -> Ask:
     """The request in `raw`; raises Refusal."""
-    body = _object(raw)
+    body = json_object(raw)
     model = body.get("model")
     if not isinstance(model, str) or model not in config.models:
         raise Refusal(
@@ -81,7 +54,7 @@ def admit(raw: bytes, headers: Mapping[str, str], config: Config) -> Ask:
     max_tokens = _max_tokens(body, config)
     if _number(body, "n", 1, 1, config.gateway.limits.choices) > 1 and stream:
         raise _bad("n", "1 where the answer is streamed")
-    kept = {name: body[name] for name in FIELDS & body.keys() if body[name] is not None}
+    kept = {name: body[name] for name in chat.FIELDS & body.keys() if body[name] is not None}
     if config.gateway.fixed_sampling:
         kept["temperature"] = 0
     return Ask(
@@ -97,16 +70,6 @@ def admit(raw: bytes, headers: Mapping[str, str], config: Config) -> Ask:
         tools=bool(body.get("tools")),
         once=headers.get("x-replay", "").lower() == "never",
     )
-
-
-def _object(raw: bytes) -> dict[str, Any]:
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise Refusal(400, "The body is not valid JSON", "invalid_json") from None
-    if not isinstance(body, dict):
-        raise Refusal(400, "The body must be a JSON object", "invalid_json")
-    return body
 
 
 def _messages(body: dict[str, Any]) -> list[dict[str, Any]]:

@@ -1,44 +1,28 @@
 """How a call to the fallback proves whose it is: a key from Secrets Manager, or the task's own role."""
 
 import asyncio
-import os
-from collections.abc import Mapping
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping
 
 import botocore.session
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 
-from fleet.config.gateway_settings import Fallback
-
-
-class Authorize(Protocol):
-    """Headers of one call. `again`: the last ones were refused, so whatever is cached is read anew."""
-
-    async def __call__(self, url: str, payload: bytes, again: bool) -> Mapping[str, str]: ...
-
-
-def authorize(cloud: Fallback) -> Authorize:
-    """What the settings ask for."""
-    if cloud.sign_as:
-        return Signed(cloud.sign_as)
-    return Bearer(cloud.key_secret)
+# Headers of one call, by its URL and payload; and whether the last ones were refused: then what is kept is read anew.
+Authorize = Callable[[str, bytes, bool], Awaitable[Mapping[str, str]]]
 
 
 class Bearer:
-    """A key as bearer: a secret's, read when it is first needed and again when it was refused, or the environment's."""
+    """A secret's key as bearer, read when it is first needed and again when it was refused; no secret, no key."""
 
     def __init__(self, secret: str) -> None:
         self._secret, self._key = secret, ""
 
     async def __call__(self, url: str, payload: bytes, again: bool) -> Mapping[str, str]:
-        if again or not self._key:
+        if self._secret and (again or not self._key):
             self._key = await asyncio.to_thread(self._read)
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
 
     def _read(self) -> str:
-        if not self._secret:
-            return os.environ.get("FALLBACK_KEY", "")
         client = botocore.session.get_session().create_client("secretsmanager")
         return str(client.get_secret_value(SecretId=self._secret)["SecretString"]).strip()
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from fleet.config.gateway_settings import CallerTier
-from gateway.admission import Refusal
 from gateway.config import Config
+from relay.refusal import Refusal
 from relay.site import site
 
 PREFIX = "sk-fleet-"

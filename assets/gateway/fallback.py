@@ -16,7 +16,6 @@ FRESH_PAUSE_SECONDS = 0.25  # between two fresh connections
 LINE_PAUSE_SECONDS = 0.15  # between two tries of a request that is back in the line: no GPU idles for longer beside it
 DEFAULT_RETRY_AFTER_SECONDS = 30
 RETRY_AFTER_HONOURED_SECONDS = 120  # SDKs that are told to wait longer give up
-ENOUGH = 20  # answers, before their p95 says anything
 # These fail the same anywhere, or are the caller's own affair.
 FAILS_ANYWHERE = frozenset({400, 401, 403, 405, 409, 411, 413, 414, 415, 422, 451})
 BAD_REQUEST, TIMED_OUT, TOO_MANY, SERVER_ERROR, UNAVAILABLE = 400, 408, 429, 500, 503
@@ -200,11 +199,6 @@ def local_budget(stream: bool, budgets: Budgets, fallback_p95: float) -> float:
     if stream:
         return budgets.first_token_seconds
     return min(budgets.whole_seconds, max(0.0, budgets.wall_seconds - fallback_p95))
-
-
-def p95(seconds: Sequence[float], otherwise: float) -> float:
-    """Of what was measured; `otherwise` while that is too little to tell."""
-    return sorted(seconds)[len(seconds) * 95 // 100] if len(seconds) >= ENOUGH else otherwise
 
 
 def cloud_budget(elapsed: float, stream: bool, budgets: Budgets) -> float:

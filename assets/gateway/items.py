@@ -10,7 +10,7 @@ spend#DAY                 micro-dollars reserved and settled
 """
 
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
@@ -21,34 +21,9 @@ KEYS = "keys"
 Step = dict[str, Any]  # of a transaction
 
 
-def key_pk(key_hash: str) -> str:
-    """Of an API key."""
-    return f"key#{key_hash}"
-
-
-def use_pk(caller: str, day: str) -> str:
-    """Of a caller's counts of a day."""
-    return f"use#{caller}#{day}"
-
-
-def once_pk(caller: str, once: str) -> str:
-    """Of an Idempotency-Key's hash."""
-    return f"once#{caller}#{once}"
-
-
-def request_pk(request_id: str) -> str:
-    """Of a ledger line."""
-    return f"request#{request_id}"
-
-
-def failed_over_pk(day: str) -> str:
-    """Of what the cloud answered on a day."""
-    return f"failed-over#{day}"
-
-
-def spend_pk(day: str) -> str:
-    """Of a day's spend."""
-    return f"spend#{day}"
+def pk(kind: Literal["key", "use", "once", "request", "failed-over", "spend"], *of: str) -> str:
+    """An item's partition key."""
+    return "#".join((kind, *of))
 
 
 def key(pk: str, sk: str = "-") -> dict[str, Any]:
@@ -86,16 +61,16 @@ def put_key(table: str, key_hash: str, key: Key) -> list[Step]:
         values["expires_at"] = int(key.expires.timestamp())
     new = "attribute_not_exists(pk)"
     return [
-        put(table, item(key_pk(key_hash), revoked=key.revoked, **values), new),
+        put(table, item(pk("key", key_hash), revoked=key.revoked, **values), new),
         put(table, item(KEYS, key.id, hash=key_hash), new),
     ]
 
 
 def put_line(table: str, line: Line) -> list[Step]:
     """A ledger line as it now stands, and its place among those that failed over."""
-    steps = [put(table, item(request_pk(line.id), **line.plain(), ttl=kept()))]
+    steps = [put(table, item(pk("request", line.id), **line.plain(), ttl=kept()))]
     if line.answered_by == "fallback":
-        steps.append(put(table, item(failed_over_pk(line.day), f"{line.began}#{line.id}", id=line.id, ttl=kept())))
+        steps.append(put(table, item(pk("failed-over", line.day), f"{line.began}#{line.id}", id=line.id, ttl=kept())))
     return steps
 
 

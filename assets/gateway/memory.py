@@ -5,7 +5,7 @@ import sys
 
 from gateway.callers import Key
 from gateway.ledger import Line
-from gateway.store import Admitted, CapReached, Outcome, Seen, Taken
+from gateway.store import DynamoStore, Outcome, Seen, Verdict
 
 
 class MemoryStore:
@@ -29,13 +29,13 @@ class MemoryStore:
         if once and (line.caller, once) in self._once:
             return Seen(self.lines.get(self._once[line.caller, once]))
         if line.id in self.lines:
-            return Taken()
+            return Verdict.TAKEN
         if not self._take(line.caller, "requests", day, cap):
-            return CapReached()
+            return Verdict.CAP_REACHED
         if once:
             self._once[line.caller, once] = line.id
         self.lines[line.id] = line
-        return Admitted()
+        return Verdict.ADMITTED
 
     async def write(self, line: Line) -> None:
         self.lines[line.id] = line
@@ -65,3 +65,6 @@ class MemoryStore:
         used = self._used.get((caller, what, day), 0)
         self._used[caller, what, day] = used + (used < most)
         return used < most
+
+
+Store = DynamoStore | MemoryStore

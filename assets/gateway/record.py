@@ -14,13 +14,13 @@ from gateway.callers import Caller
 from gateway.config import Config
 from gateway.fallback import TOO_MANY, Failure, Kind, Tier
 from gateway.ledger import LEASE_SECONDS, Line, State, reservation
+from gateway.memory import Store
 from gateway.metrics import Told
-from gateway.store import LateError, Store, StoreError
+from gateway.store import LateError, StoreError
 from relay import lane_headers
 
 LOG = logging.getLogger("gateway")
 MICRO = 1_000_000
-REQUEST_HEADER = lane_headers.REQUEST
 TOKENS_MOST = 10**9  # of one request, that a target's count is believed
 CALLER_LEFT, NOBODY = "caller-left", "nobody"
 NOT_TOLD = {"began", "until", "prompt", "answered_by"}  # of a line, in the log: there under another name, or no matter
@@ -53,7 +53,7 @@ class Record:
         """For the lane: whose request it is, of which class, and by when it must be answered. Others pass it over."""
         left = deadline_seconds - self._told.seconds
         return {
-            REQUEST_HEADER: self.id,
+            lane_headers.REQUEST: self.id,
             lane_headers.CLASS: self._caller.kind,
             lane_headers.CALLER: self._caller.id,
             lane_headers.DEADLINE: f"{max(0.0, left):.1f}",

@@ -8,19 +8,8 @@ from typing import Any
 from relay import chat, sse
 from relay.http_server import Request, Response, Stream, json_response
 
-STREAM_HEADERS = {
-    "Content-Type": "text/event-stream; charset=utf-8",
-    "Cache-Control": "no-cache, no-transform",
-    "X-Accel-Buffering": "no",
-}
 SERVED_BY = "x-served-by"
 PREEMPTED = "SPOT_PREEMPTION"
-
-
-def error_body(message: str, code: str, status: int) -> dict[str, Any]:
-    """OpenAI's error object."""
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 class Reply:
@@ -44,7 +33,7 @@ class Reply:
     async def begin(self, served: Mapping[str, str] | None = None) -> None:
         """Status and headers of a stream, and a first byte; `served`: what is known of who answers."""
         if self._stream is None:
-            self._stream = self._request.begin({**self._headers, **STREAM_HEADERS, **(served or {})})
+            self._stream = self._request.begin({**self._headers, "Content-Type": sse.CONTENT_TYPE, **(served or {})})
             await self._write(sse.comment("connected"))
 
     async def keep_alive(self) -> None:
@@ -100,17 +89,12 @@ class Reply:
         return self._closed()
 
     async def _write(self, data: bytes) -> None:
-        """One write is one event, so that no comment lands inside one. Who reads nothing for long is let go."""
+        """One write is one event, so that no comment lands inside one."""
         assert self._stream is not None  # noqa: S101  begin came first
         self.written_at = asyncio.get_running_loop().time()
         self._stream.write(data)
         if self._stream.full:
-            try:
-                async with asyncio.timeout(self._write_seconds):
-                    await self._stream.room()
-            except TimeoutError:
-                self._request.abort()
-                raise ConnectionResetError("the caller reads nothing") from None
+            await self._stream.room(self._write_seconds)
 
     def _closed(self) -> Stream:
         assert self._stream is not None  # noqa: S101

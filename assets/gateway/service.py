@@ -17,20 +17,20 @@ from typing import Any
 
 from fleet.core import names
 from gateway import admission, callers, ledger, targets
-from gateway.admission import Refusal
 from gateway.callers import Caller, Key
 from gateway.config import Config
 from gateway.ledger import Line, State
-from gateway.memory import MemoryStore
+from gateway.memory import MemoryStore, Store
 from gateway.metrics import Metrics, Told
-from gateway.record import REQUEST_HEADER, Record
-from gateway.reply import Reply, error_body
+from gateway.record import Record
+from gateway.reply import Reply
 from gateway.serving import Serving
-from gateway.store import Admitted, BusyError, CapReached, LateError, Outcome, Seen, Store, StoreError, Taken
+from gateway.store import BusyError, LateError, Outcome, Seen, StoreError, Verdict
 from relay import lane_headers
 from relay.bodies import Bodies
 from relay.http_headers import Headers
-from relay.http_server import Request, Response, Server, Stream, UnreadableError, json_response
+from relay.http_server import Request, Response, Server, Stream, json_response
+from relay.refusal import Refusal, error_body
 
 KEY_CACHE_SECONDS = 30.0
 LARGE_BYTES = 64 << 20  # of large bodies together: each is held several times over, and a task has 512 MiB
@@ -86,10 +86,6 @@ class Gateway:
             leaving=self._leaving.is_set,
         )
 
-    def inside(self) -> Server:
-        """What only this network reaches."""
-        return Server(self._metrics)
-
     # --- around every request ---------------------------------------------------------------------------------
 
     async def answer(self, request: Request) -> Response | Stream:
@@ -102,13 +98,10 @@ class Gateway:
             found = await self._routed(call)
         except Refusal as refusal:
             told.reason = refusal.code
-            found = self._refused(refusal)
-        except UnreadableError as error:
-            told.reason = error.code
-            found = self._refused(Refusal(error.status, error.message, error.code))
+            found = _refused(refusal)
         except RecursionError:  # what could just be read may be too deep to be written again
             told.reason = "invalid_json"
-            found = self._refused(Refusal(400, "The body is nested too deeply", told.reason))
+            found = _refused(Refusal(400, "The body is nested too deeply", told.reason))
         except Exception:
             LOG.exception("request %s", call.id)
             told.values[names.METRIC_ANSWERS_BROKEN] = 1
@@ -168,12 +161,6 @@ class Gateway:
             "Access-Control-Expose-Headers": CORS["Access-Control-Expose-Headers"],
         }
 
-    def _refused(self, refusal: Refusal) -> Response:
-        headers = {"x-should-retry": "true" if refusal.retry else "false"}
-        if refusal.retry_after_seconds is not None:
-            headers["Retry-After"] = str(refusal.retry_after_seconds)
-        return json_response(refusal.status, error_body(refusal.message, refusal.code, refusal.status), headers)
-
     # --- who would answer ------------------------------------------------------------------------------------
 
     async def _models(self) -> Response:
@@ -205,8 +192,6 @@ class Gateway:
             message = f"The {caller.tier_name} tier has {caller.tier.parallel} requests at once"
             raise Refusal(429, message, "too_many_at_once", 1, retry=True)
         held = self._bodies.take(request.content_length)
-        if held is None:
-            raise Refusal(503, "Too many large requests are here at once", "too_many_large", 1, retry=True)
         self._parallel[caller.id] += 1
         try:
             body = await request.read(self._config.gateway.limits.body_seconds)
@@ -307,19 +292,19 @@ class Gateway:
                 raise Refusal(503, f"Requests cannot be counted now: {error}", "store_silent", 5, retry=True) from None
             self._uncounted += 1
             outcome = await self._meanwhile.admit(line, cap, once, line.day)
-            record = admitted(store=self._meanwhile) if isinstance(outcome, Admitted) else None
+            record = admitted(store=self._meanwhile) if outcome is Verdict.ADMITTED else None
             self._later(self._after_all(admitting, record or refused, once))
             if record:
                 return record
         else:
             self._uncounted = 0
         match outcome:
-            case Admitted():
+            case Verdict.ADMITTED:
                 return admitted(store=self._store)
-            case Taken():  # by another caller, or by another try of this one: what a proxy in front says again
+            case Verdict.TAKEN:  # by another caller, or by another try of this one: what a proxy in front says again
                 call.id = told.facts["id"] = secrets.token_hex(16)
                 return await self._admit(call, ask, caller, known=known)
-            case CapReached():
+            case Verdict.CAP_REACHED:
                 raise callers.cap_reached(caller, datetime.fromtimestamp(now, UTC))
             case Seen(before):
                 state = ledger.repeated(before, time.time()) if before else {}
@@ -339,9 +324,9 @@ class Gateway:
                 outcome = await late.outcome
         line, nobody = (came, came.state is State.FAILED) if isinstance(came, Line) else await came.ended
         if line.micro_dollars:  # another's line may have its id
-            self._owed.append(replace(line, id=secrets.token_hex(16)) if isinstance(outcome, Taken) else line)
+            self._owed.append(replace(line, id=secrets.token_hex(16)) if outcome is Verdict.TAKEN else line)
         with contextlib.suppress(StoreError):
-            if not isinstance(outcome, Admitted):
+            if outcome is not Verdict.ADMITTED:
                 return
             if isinstance(came, Record) and not nobody:  # the store counts it: it is not counted here as well
                 await self._meanwhile.give_back(line.caller, line.day, request=True, fallback=False, once="")
@@ -374,7 +359,7 @@ class Gateway:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leaving.set)
-        outside, inside = self.outside(), self.inside()
+        outside, inside = self.outside(), Server(self._metrics)
         renewing = asyncio.create_task(self.renew())
         await outside.listen(None, self._config.port)
         await inside.listen(None, self._config.metrics_port)
@@ -393,6 +378,10 @@ class Gateway:
         await self._cloud.close()
 
 
+def _refused(refusal: Refusal) -> Response:
+    return json_response(refusal.status, error_body(refusal.message, refusal.code, refusal.status), refusal.headers)
+
+
 def _once(headers: Headers) -> str:
     key = headers.get("Idempotency-Key", "")
     return hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:32] if key else ""
@@ -400,5 +389,5 @@ def _once(headers: Headers) -> str:
 
 def _request_id(headers: Headers) -> str:
     """The caller's own where it is a plain word, else a new one."""
-    asked = headers.get(REQUEST_HEADER, "")
+    asked = headers.get(lane_headers.REQUEST, "")
     return asked if lane_headers.plain(asked) else secrets.token_hex(16)

@@ -15,9 +15,10 @@ from gateway.config import Config
 from gateway.fallback import Failure, Kind, Tier
 from gateway.ledger import State
 from gateway.record import Record
-from gateway.reply import SERVED_BY, Reply, error_body
+from gateway.reply import SERVED_BY, Reply
 from relay import chat, lane_headers, sse, upstream
 from relay.http_server import Response, Stream
+from relay.refusal import error_body
 
 
 class Serving:
@@ -70,12 +71,13 @@ class Serving:
                     return await self._reply.fail(503, body, {"Retry-After": str(retry_after)})
 
     def _situation(self) -> fallback.Situation:
+        now = self._clock()
         return fallback.Situation(
-            elapsed=self._clock() - self._arrived,
+            elapsed=now - self._arrived,
             budget=self._budget,
             failures=tuple(self._failures),
             gpu="" if self._gpu.breaker.closed else "no box takes connections",
-            gpu_back_in=self._gpu.back_in(),
+            gpu_back_in=self._gpu.breaker.back_in(now),
             cloud=self._cloud.closed(self._ask),
             retries=self._config.gateway.retries,
             once=self._ask.once,
@@ -93,20 +95,16 @@ class Serving:
 
     async def _attempt(self, tier: Tier, *, fresh: bool) -> Response | Stream:
         """Ask one target; raises FailedError where it gave nothing."""
-        elapsed = self._clock() - self._arrived
-        seconds = (
-            self._budget
-            if tier is Tier.GPU
-            else fallback.cloud_budget(elapsed, self._ask.stream, self._config.gateway.budgets)
-        )
-        by = self._arrived + seconds
         if tier is Tier.GPU:
+            by = self._arrived + self._budget
             self._record.sent(tier)
             continued = {lane_headers.CONTINUED: lane_headers.YES} if self._continuable else {}
-            headers = {**self._record.headers(seconds), **continued}
+            headers = {**self._record.headers(self._budget), **continued}
             tried = {failure.box for failure in self._failures}
             asked = self._gpu.asked(self._ask, headers, by, fresh=fresh, tried=tried)
         else:
+            elapsed = self._clock() - self._arrived
+            by = self._arrived + fallback.cloud_budget(elapsed, self._ask.stream, self._config.gateway.budgets)
             asked = self._cloud.asked(self._ask, by, self._reserve)
         try:
             async with asked as answer:
@@ -200,10 +198,10 @@ class Serving:
                 await self._continue()
                 self._record.ends(State.DONE, f"continued: {word}")
                 return await self._reply.end()
+            except targets.BrokenStreamError as error:
+                why = f"{why}; not continued: {error}"
             except targets.FailedError as error:
                 self._record.failed(error.failure)
-                why = f"{why}; not continued: {error}"
-            except targets.BrokenStreamError as error:
                 why = f"{why}; not continued: {error}"
         self._record.ends(State.FAILED, word)
         whose = "The GPU was taken or its box died" if broken.tier is Tier.GPU else "The fallback broke off"

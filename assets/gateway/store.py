@@ -14,7 +14,8 @@ import uuid
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from enum import Enum
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import boto3
 from botocore.config import Config as BotoConfig
@@ -51,14 +52,12 @@ class BusyError(StoreError):
     """Others change the same item, again and again."""
 
 
-@dataclass(frozen=True)
-class Admitted:
-    """The request is counted and its line written."""
+class Verdict(Enum):
+    """What came of an admission."""
 
-
-@dataclass(frozen=True)
-class CapReached:
-    """The day's cap is used up."""
+    ADMITTED = "it is counted, and its line is written"
+    CAP_REACHED = "the day's cap is used up"
+    TAKEN = "another request has its id: nothing was counted"
 
 
 @dataclass(frozen=True)
@@ -68,40 +67,7 @@ class Seen:
     line: Line | None
 
 
-@dataclass(frozen=True)
-class Taken:
-    """Another request has its id: nothing was counted."""
-
-
-Outcome = Admitted | CapReached | Seen | Taken
-
-
-class Store(Protocol):
-    """What the gateway needs of it."""
-
-    async def key(self, key_hash: str) -> Key | None:
-        """An API key; None: unknown."""
-
-    async def pepper(self) -> bytes:
-        """The secret behind addresses' and prompts' hashes, made once."""
-
-    async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
-        """Count the request, take its Idempotency-Key's hash (empty: none), begin its line: all or nothing."""
-
-    async def write(self, line: Line) -> None:
-        """Write a line as it now stands; one under way only while its request is."""
-
-    async def make_up(self, line: Line) -> None:
-        """The last line of a request that was counted elsewhere, and what it used of the fallback; once a line."""
-
-    async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
-        """Nobody answered, or the cloud refused: counts and Idempotency-Key (empty: none) are the caller's again."""
-
-    async def take_fallback(self, caller: str, most: int, day: str) -> bool:
-        """One of the caller's fallbacks of the day; False: all are used."""
-
-    async def spend(self, day: str, micro: int, limit: int | None) -> bool:
-        """Add micro-dollars to the day's spend; False where `limit` would be passed."""
+Outcome = Verdict | Seen
 
 
 def _in_time(
@@ -133,11 +99,13 @@ class DynamoStore:
 
     @_in_time
     async def key(self, key_hash: str) -> Key | None:
-        found = await self._get(items.key_pk(key_hash))
+        """An API key; None: unknown."""
+        found = await self._get(items.pk("key", key_hash))
         return items.read_key(found) if found else None
 
     @_in_time
     async def pepper(self) -> bytes:
+        """The secret behind addresses' and prompts' hashes, made once."""
         fresh = random.SystemRandom().randbytes(32)
         step = items.put(self._table, items.item("pepper", value=fresh.hex()), "attribute_not_exists(pk)")
         try:
@@ -149,63 +117,71 @@ class DynamoStore:
 
     @_in_time
     async def admit(self, line: Line, cap: int, once: str, day: str) -> Outcome:
+        """Count the request, take its Idempotency-Key's hash (empty: none), begin its line: all or nothing."""
         steps = [
             items.begin_line(self._table, line),
-            items.add_up_to(self._table, items.use_pk(line.caller, day), "requests", 1, cap),
+            items.add_up_to(self._table, items.pk("use", line.caller, day), "requests", 1, cap),
         ]
         if once:
-            taken = items.item(items.once_pk(line.caller, once), id=line.id, ttl=items.kept())
+            taken = items.item(items.pk("once", line.caller, once), id=line.id, ttl=items.kept())
             steps.append(items.put(self._table, taken, "attribute_not_exists(pk)"))
         try:
             await self._transact(steps)
         except _ConditionFailed as error:
             if once and error.reasons[-1] == "ConditionalCheckFailed":
-                return Seen(await self._line_of(items.once_pk(line.caller, once)))
-            return Taken() if error.reasons[0] == "ConditionalCheckFailed" else CapReached()
-        return Admitted()
+                return Seen(await self._line_of(items.pk("once", line.caller, once)))
+            return Verdict.TAKEN if error.reasons[0] == "ConditionalCheckFailed" else Verdict.CAP_REACHED
+        return Verdict.ADMITTED
 
     async def _line_of(self, once_key: str) -> Line | None:
         taken = await self._get(once_key)
-        found = await self._get(items.request_pk(taken["id"])) if taken else None
+        found = await self._get(items.pk("request", taken["id"])) if taken else None
         return Line.read(found) if found else None
 
     @_in_time
     async def write(self, line: Line) -> None:
+        """Write a line as it now stands; one under way only while its request is."""
         written = items.renew_line if line.state in OPEN else items.put_line
         with contextlib.suppress(_ConditionFailed):  # it has ended meanwhile
             await self._transact(written(self._table, line))
 
     @_in_time
     async def make_up(self, line: Line) -> None:
+        """The last line of a request that was counted elsewhere, and what it used of the fallback; once a line."""
         steps = items.renew_line(self._table, line)  # its condition lets the last line in once, and so the counts
-        steps.append(items.add(self._table, items.use_pk(line.caller, line.day), "fallbacks", 1))
-        steps.append(items.add(self._table, items.spend_pk(line.day), "micro", line.micro_dollars))
+        steps.append(items.add(self._table, items.pk("use", line.caller, line.day), "fallbacks", 1))
+        steps.append(items.add(self._table, items.pk("spend", line.day), "micro", line.micro_dollars))
         with contextlib.suppress(_ConditionFailed):
             await self._transact(steps)
 
     @_in_time
     async def give_back(self, caller: str, day: str, *, request: bool, fallback: bool, once: str) -> None:
-        pk, back = items.use_pk(caller, day), {"requests": request, "fallbacks": fallback}
+        """Nobody answered, or the cloud refused: counts and Idempotency-Key (empty: none) are the caller's again."""
+        pk, back = items.pk("use", caller, day), {"requests": request, "fallbacks": fallback}
         steps = [
             self._call("update_item", **items.add(self._table, pk, name, -1)["Update"])
             for name, wanted in back.items()
             if wanted
         ]
         if once:
-            steps.append(self._call("delete_item", TableName=self._table, Key=items.key(items.once_pk(caller, once))))
+            steps.append(
+                self._call("delete_item", TableName=self._table, Key=items.key(items.pk("once", caller, once)))
+            )
         await asyncio.gather(*steps)  # all are sent, also where the answer to one is late
 
     @_in_time
     async def take_fallback(self, caller: str, most: int, day: str) -> bool:
-        return await self._added(items.add_up_to(self._table, items.use_pk(caller, day), "fallbacks", 1, most))
+        """One of the caller's fallbacks of the day; False: all are used."""
+        return await self._added(items.add_up_to(self._table, items.pk("use", caller, day), "fallbacks", 1, most))
 
     @_in_time
     async def spend(self, day: str, micro: int, limit: int | None) -> bool:
+        """Add micro-dollars to the day's spend; False where `limit` would be passed."""
         if limit is None:
-            return await self._added(items.add(self._table, items.spend_pk(day), "micro", micro))
+            return await self._added(items.add(self._table, items.pk("spend", day), "micro", micro))
         if micro > limit:
             return False
-        return await self._added(items.add_up_to(self._table, items.spend_pk(day), "micro", micro, limit))
+        return await self._added(items.add_up_to(self._table, items.pk("spend", day), "micro", micro, limit))
 
     async def _added(self, step: items.Step) -> bool:
         try:

@@ -30,12 +30,8 @@ class FailedError(Exception):
         super().__init__(failure.message)
 
 
-class BrokenStreamError(Exception):
+class BrokenStreamError(FailedError):
     """A stream that had delivered ended otherwise than a stream ends."""
-
-    def __init__(self, failure: Failure) -> None:
-        self.failure = failure
-        super().__init__(failure.message)
 
 
 def failure_of(error: upstream.UpstreamError, tier: Tier, at: float) -> Failure:
@@ -128,10 +124,6 @@ class Gpu:
             self.breaker = self.breaker.probed(self._clock())
             if await self.reachable():
                 self.breaker = self.breaker.taken(self._clock())
-
-    def back_in(self) -> float | None:
-        """Seconds until a box should serve again; None: one does, or nobody can tell."""
-        return self.breaker.back_in(self._clock())
 
     async def reachable(self) -> bool:
         """Whether a fresh connection is taken now."""

@@ -15,7 +15,7 @@ and what acts on them:
   buffer      between an engine at full speed and a slow reader
   turn        one request from its arrival to its last byte
   delivery    from its buffer to its caller; what a caller is told
-  service     the routes, loopback administration, the way out
-  metrics     what is counted, as Prometheus text
+  service     the routes, the way out
+  admin       loopback administration, and what is counted as Prometheus text
   notify      systemd's readiness and watchdog
 """

@@ -9,6 +9,7 @@ from lane import notify
 from lane.admin import Admin
 from lane.config import ENVIRONMENT, load
 from lane.service import Lane
+from relay.http_server import Server
 
 IDLE_LOOK_SECONDS = 0.1
 SHUTDOWN_SECONDS = 1.0  # for whoever has not said yet what he wants
@@ -20,7 +21,7 @@ async def main() -> None:
     lane, leaving, loop = Lane(config), asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, leaving.set)
-    outside, inside = lane.outside(), Admin(config, lane).inside()
+    outside, inside = lane.outside(), Server(Admin(config, lane).answer)
     await outside.listen(config.host or None, config.port)
     await inside.listen("127.0.0.1", config.admin_port)
     lane.start()

@@ -10,7 +10,8 @@ import paths
 from lane.config import Config
 from lane.line import Why
 from lane.service import Lane
-from relay.http_server import Request, Response, Server, UnreadableError, json_response
+from relay.http_server import Request, Response, json_response
+from relay.refusal import Refusal
 
 REFUSALS = [why.value for why in Why]
 BODY_SECONDS = 5.0
@@ -23,11 +24,8 @@ class Admin:
     def __init__(self, config: Config, lane: Lane) -> None:
         self._config, self._lane = config, lane
 
-    def inside(self) -> Server:
-        """Its port's."""
-        return Server(self._routed)
-
-    async def _routed(self, request: Request) -> Response:
+    async def answer(self, request: Request) -> Response:
+        """To any request: what its path says."""
         asked, lane = (request.method, request.path), self._lane
         if asked == ("GET", "/line"):
             return self._told()
@@ -37,7 +35,7 @@ class Admin:
         if asked == ("POST", "/drain"):
             return await self._drain(request)
         if asked == ("DELETE", "/drain"):
-            lane.stay()
+            lane.line.resumed()
             return json_response(200, {"draining": False})
         if asked == ("GET", "/ready"):
             why = await lane.engine.unready()
@@ -51,14 +49,11 @@ class Admin:
         return json_response(
             200,
             {
-                "box": self._config.box,
                 "streams": lane.streams,
                 "draining": lane.line.leaves_at is not None,
                 "expected_wait_seconds": round(lane.expected_wait(), 1),
-                "token_seconds": round(lane.line.estimates.token_seconds, 4),
-                "slices": {None: "not proved yet", True: "exact", False: "none"}[lane.exact],
                 "wasted_tokens": lane.metrics.wasted,
-                "waits": {"count": lane.metrics.wait.count, "seconds": round(lane.metrics.wait.total, 3)},
+                "waits": {"count": lane.metrics.begun, "seconds": round(lane.metrics.wait_seconds, 3)},
                 "cut": lane.metrics.aborted,
                 "counts": dict(lane.line.counts),
                 "refusals": {why: lane.line.counts[why] for why in REFUSALS},
@@ -72,7 +67,7 @@ class Admin:
             seconds = float(
                 json.loads(await request.read(BODY_SECONDS) or b"{}").get("seconds", self._config.drain_seconds)
             )
-        except (ValueError, TypeError, AttributeError, UnreadableError):
+        except (ValueError, TypeError, AttributeError, Refusal):
             return json_response(400, {"error": "`seconds` must be a number"})
         if not 0 <= seconds <= DRAIN_MOST_SECONDS:
             return json_response(400, {"error": f"`seconds` must be 0 to {DRAIN_MOST_SECONDS:g}"})
@@ -80,14 +75,27 @@ class Admin:
         return self._told()
 
     def _metrics(self) -> Response:
-        lane = self._lane
-        text = lane.metrics.text(
-            depth=len(lane.line.waiting) + (lane.line.running is not None),
-            expected_seconds=lane.expected_wait(),
-            refusals={why: lane.line.counts[why] for why in REFUSALS},
-            box=_box_figures(),
-        )
+        """As Prometheus text: few enough to be written without a library."""
+        lane, line, counted = self._lane, self._lane.line, self._lane.metrics
+        lines = [
+            *_metric(names.LANE_DEPTH, "gauge", len(line.waiting) + (line.running is not None)),
+            *_metric(names.LANE_EXPECTED_WAIT, "gauge", round(lane.expected_wait(), 3)),
+            f"# TYPE {names.LANE_WAIT} summary",
+            f"{names.LANE_WAIT}_count {counted.begun}",
+            f"{names.LANE_WAIT}_sum {counted.wait_seconds:.3f}",
+            f"# TYPE {names.LANE_REFUSALS}_total counter",
+            *(f'{names.LANE_REFUSALS}_total{{reason="{why}"}} {line.counts[why]}' for why in REFUSALS),
+            *_metric(f"{names.LANE_TOKENS}_total", "counter", counted.tokens),
+            *_metric(names.SPOT_WASTED_TOKENS, "counter", counted.wasted),
+            *_metric(names.SPOT_ABORTED_RATIO, "gauge", round(counted.aborted / max(1, counted.begun), 4)),
+            *(each for name, value in _box_figures().items() for each in _metric(name, "gauge", value)),
+        ]
+        text = "\n".join(lines) + "\n"
         return Response(body=text.encode(), content_type="text/plain; charset=utf-8")
+
+
+def _metric(name: str, kind: str, value: float) -> list[str]:
+    return [f"# TYPE {name} {kind}", f"{name} {value}"]
 
 
 def _box_figures() -> dict[str, float]:

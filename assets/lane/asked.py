@@ -12,17 +12,16 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from lane.config import OLLAMA, Config
-from relay import lane_headers
+from relay import chat, lane_headers
+from relay.refusal import Refusal, json_object
 
-SAMPLING = frozenset({"temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty"})
-OPENAI = SAMPLING | {"n", "logit_bias", "logprobs", "stream", "stream_options"}
-CHAT = OPENAI | {"messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "top_logprobs"}
 # Of `options`: how tokens are chosen. Never num_ctx, num_gpu, num_batch, use_mmap and the like: they load anew.
-OPTIONS = SAMPLING | {"top_k", "min_p", "typical_p", "repeat_penalty", "repeat_last_n", "num_keep"}
+OPTIONS = chat.SAMPLING | {"top_k", "min_p", "typical_p", "repeat_penalty", "repeat_last_n", "num_keep"}
 OPTIONS = OPTIONS | {"mirostat", "mirostat_eta", "mirostat_tau"}
+TEXT = {"prompt", "suffix", "echo", "n", "logit_bias", "logprobs"}
 FIELDS = {
-    "/v1/chat/completions": CHAT | {"reasoning_effort"},
-    "/v1/completions": OPENAI | {"prompt", "suffix", "echo"},
+    "/v1/chat/completions": chat.FIELDS | {"stream", "stream_options"},
+    "/v1/completions": chat.SAMPLING | TEXT | {"stream", "stream_options"},
     "/api/chat": frozenset({"messages", "tools", "format", "think", "stream"}),
     # no template: it is a program that the engine would run, and ten lines of one can fill its memory
     "/api/generate": frozenset({"prompt", "suffix", "images", "format", "system", "raw", "context", "think", "stream"}),
@@ -39,14 +38,6 @@ BYTES_PER_TOKEN = 4  # English text; what it gets wrong the estimates learn
 IMAGE_TOKENS = 1024
 IMAGE = re.compile("data:[^,]{0,100};base64,|[A-Za-z0-9+/_=-]{4096}")
 CALLER_CHARACTERS = 128
-
-
-class Refusal(Exception):  # noqa: N818  an answer, not an error
-    """A request that the engine is not asked."""
-
-    def __init__(self, status: int, message: str, code: str) -> None:
-        self.status, self.message, self.code = status, message, code
-        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -106,12 +97,7 @@ def terms(headers: Mapping[str, str], config: Config) -> Terms:
 
 def read(path: str, raw: bytes, config: Config) -> Asked:
     """The request in `raw`; raises Refusal."""
-    try:
-        body = json.loads(raw)
-    except (ValueError, RecursionError):
-        raise Refusal(400, "The body is not valid JSON", "invalid_json") from None
-    if not isinstance(body, dict):
-        raise Refusal(400, "The body must be a JSON object", "invalid_json")
+    body = json_object(raw)
     _model(body.get("model"), config)
     prompt = body.get(PROMPT.get(path, "prompt"))
     _prompt(prompt, PROMPT.get(path, "prompt"))
@@ -225,14 +211,6 @@ def _tokens(value: Any) -> int:
 
 def _bad(name: str, allowed: str) -> Refusal:
     return Refusal(400, f"`{name}` must be {allowed}", "invalid_request")
-
-
-def error_body(asked_path: str, message: str, code: str, status: int) -> dict[str, Any]:
-    """An error in the words of the family that was asked."""
-    if not asked_path.startswith("/v1/"):
-        return {"error": message}
-    kind = "server_error" if status >= 500 else "invalid_request_error"
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
 
 
 def continued(asked: Asked, text: str, tokens: int) -> Optional[dict[str, Any]]:

@@ -5,16 +5,15 @@ import math
 from collections.abc import Mapping
 from typing import Optional, Union
 
-from lane.asked import error_body
 from lane.config import Config
 from lane.line import Busy, Line, Why
 from lane.turn import EndedError, Turn
 from relay import lane_headers, sse, upstream
 from relay.http_server import Request, Response, Stream, json_response
+from relay.refusal import error_body
 from relay.timeouts import timeout_at
 
 ENGINE_RETRY_SECONDS = 5
-NO_CACHE = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 PREEMPTED, ENGINE_FAILED = "SPOT_PREEMPTION", "engine_failed"
 
 
@@ -28,7 +27,8 @@ class Delivery:
     def error(self, path: str, status: int, message: str, code: str, headers: Mapping[str, str]) -> Response:
         """A status with its reason, in the words of the family that was asked."""
         told = {lane_headers.BOX: self._config.box, **headers} if self._config.box else headers
-        return json_response(status, error_body(path, message, code, status), told)
+        body = error_body(message, code, status) if path.startswith("/v1/") else {"error": message}
+        return json_response(status, body, told)
 
     def busy(self, path: str, busy: Busy) -> Response:
         """The line's no, which a gateway takes to another box."""
@@ -41,14 +41,15 @@ class Delivery:
             message = "This box is leaving; another one answers"
         return self.error(path, 503, message, busy.why.value, headers)
 
-    async def deliver(self, request: Request, turn: Turn, *, comments: bool) -> Union[Response, Stream]:
+    async def deliver(self, request: Request, turn: Turn) -> Union[Response, Stream]:
         """What the buffer holds, as its caller takes it; comments while nothing comes, where a gateway listens."""
         stream: Optional[Stream] = None
+        comments = self._config.gateway and turn.kind == sse.CONTENT_TYPE
         while True:
             try:
                 part = await self._next(turn, comments=comments)
             except (EndedError, upstream.UpstreamError) as error:
-                return await self._failed(request, turn, stream, error)
+                return await self._failed(turn, stream, error)
             if part is None:
                 assert stream is not None  # noqa: S101  an answer has bytes
                 stream.end()
@@ -58,8 +59,8 @@ class Delivery:
                 turn.entry.delivered = turn.entry.decoded
                 return Response(body=data, headers=self._marks(turn))
             if stream is None:
-                stream = request.begin({"Content-Type": turn.kind, **NO_CACHE, **self._marks(turn)})
-            await self._write(request, stream, data)
+                stream = request.begin({"Content-Type": turn.kind, **self._marks(turn)})
+            await self._write(stream, data)
             turn.entry.delivered += tokens
 
     async def _next(self, turn: Turn, *, comments: bool) -> Optional[tuple[bytes, int]]:
@@ -80,24 +81,15 @@ class Delivery:
         told = {lane_headers.BOX: self._config.box} if self._config.box else {}
         return {**told, lane_headers.SLICES: "same distribution"} if _inexact(turn) else told
 
-    async def _write(self, request: Request, stream: Stream, data: bytes) -> None:
-        """Who reads nothing for long is let go."""
+    async def _write(self, stream: Stream, data: bytes) -> None:
         stream.write(data)
         if stream.full:
-            try:
-                async with timeout_at(self._clock() + self._config.reader_seconds):
-                    await stream.room()
-            except asyncio.TimeoutError:
-                request.abort()
-                raise ConnectionResetError("the caller reads nothing") from None
+            await stream.room(self._config.reader_seconds)
 
-    async def _failed(
-        self, request: Request, turn: Turn, stream: Optional[Stream], error: Exception
-    ) -> Union[Response, Stream]:
+    async def _failed(self, turn: Turn, stream: Optional[Stream], error: Exception) -> Union[Response, Stream]:
         """The truth: an honest status where nothing went out yet, else the last event; never a quiet end."""
         entry, path = turn.entry, turn.asked.path
         if isinstance(error, EndedError) and error.why is Why.SLOW:
-            request.abort()
             raise ConnectionResetError("the caller reads nothing")
         if stream is None and isinstance(error, EndedError):
             wait = self._line.wait(entry, self._clock()).mean
@@ -118,7 +110,7 @@ class Delivery:
             last = sse.event({**body, "served_prefix_tokens": entry.delivered}, "error")
         else:
             last = sse.dumps({"error": str(error)}) + b"\n"
-        await self._write(request, stream, last)
+        await self._write(stream, last)
         stream.end()
         return stream
 

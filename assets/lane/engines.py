@@ -8,7 +8,7 @@ import asyncio
 from typing import Any, Optional
 
 from lane.asked import Asked, continued
-from lane.config import OLLAMA, Config
+from lane.config import Config
 from relay import chat, sse, upstream
 from relay.http_client import Client
 
@@ -127,8 +127,3 @@ class Ollama(Engine):
             return (*seconds, int(last["eval_count"]))
         except (KeyError, TypeError, ValueError):
             return None
-
-
-def engine_of(config: Config, client: Client) -> Engine:
-    """The adapter of the configured one."""
-    return Ollama(config, client) if config.engine == OLLAMA else Engine(config, client)

@@ -23,6 +23,7 @@ class Joined:
         self._prompt_tokens = 0
         self.why = ""  # this slice ended
         self.text = ""  # what the engine said so far, as a continuation needs it
+        self._given = ""  # of it to the caller: no stop string
         self.tokens = 0
         self.finish = ""  # the whole ended
         self.thinking = False  # in this slice: it cannot be continued
@@ -59,6 +60,7 @@ class Joined:
         else:
             keep = max((_overlap(out, stop) for stop in self._stops), default=0)
             out, self._held = out[: len(out) - keep], out[len(out) - keep :]
+        self._given += out
         if self._chat and not self._role and "role" in (choice.get("delta") or {}):
             self._role = True
             return [self._with({"delta": {"role": "assistant", "content": out}})]
@@ -74,7 +76,7 @@ class Joined:
         if not self.finish:
             return []
         rest = [self._said(self._held)] if self._held else []
-        self._held = ""
+        self._given, self._held = self._given + self._held, ""
         return rest
 
     def last(self) -> list[dict[str, Any]]:
@@ -89,11 +91,11 @@ class Joined:
         prompt = self._prompt_tokens
         return {"prompt_tokens": prompt, "completion_tokens": self.tokens, "total_tokens": prompt + self.tokens}
 
-    def whole(self, said: str) -> dict[str, Any]:
+    def whole(self) -> dict[str, Any]:
         """The body of an answer that is not streamed."""
         choice: dict[str, Any] = {"index": 0, "finish_reason": self.finish}
         kind = "chat.completion" if self._chat else "text_completion"
-        content = {"message": {"role": "assistant", "content": said}} if self._chat else {"text": said}
+        content = {"message": {"role": "assistant", "content": self._given}} if self._chat else {"text": self._given}
         return {**self._first, "object": kind, "choices": [{**choice, **content}], "usage": self.usage}
 
     def _text(self, choice: dict[str, Any]) -> str:
@@ -105,14 +107,6 @@ class Joined:
 
     def _with(self, content: dict[str, Any], finish: Optional[str] = None) -> dict[str, Any]:
         return {**self._first, "choices": [{"index": 0, **content, "finish_reason": finish}]}
-
-
-def said(chunk: dict[str, Any]) -> str:
-    """The text that a chunk of ours carries."""
-    for choice in chat.choices(chunk):
-        found = (choice.get("delta") or {}).get("content") if "delta" in choice else choice.get("text")
-        return found if isinstance(found, str) else ""
-    return ""
 
 
 def stops(value: Any) -> list[str]:

@@ -9,19 +9,18 @@ from collections.abc import Mapping
 from typing import Any, Optional, Union
 
 from lane import asked as asks
-from lane.asked import Refusal
-from lane.config import Config
+from lane.config import OLLAMA, Config
 from lane.delivery import ENGINE_FAILED, ENGINE_RETRY_SECONDS, Delivery
-from lane.engines import engine_of
+from lane.engines import Engine, Ollama
 from lane.estimates import Estimates
 from lane.line import LOOK_SECONDS, Line, Why
-from lane.metrics import Metrics
 from lane.order import Entry
-from lane.turn import EVENTS, Turn
+from lane.turn import Metrics, Turn
 from relay import lane_headers, upstream
 from relay.bodies import Bodies
 from relay.http_client import Client
-from relay.http_server import Request, Response, Server, Stream, UnreadableError
+from relay.http_server import Request, Response, Server, Stream
+from relay.refusal import Refusal
 from relay.site import site
 
 PROVE_AGAIN_SECONDS = 5.0
@@ -38,7 +37,7 @@ class Lane:
         self._config = config
         self._client = Client()
         self.line = Line(config, Estimates(config))
-        self.engine = engine_of(config, self._client)
+        self.engine = (Ollama if config.engine == OLLAMA else Engine)(config, self._client)
         self.metrics = Metrics()
         self._bodies = Bodies(together=config.large_bytes, most=config.body_bytes)
         self._delivery = Delivery(config, self.line)
@@ -94,11 +93,9 @@ class Lane:
         """To any request: what its path says, else why not."""
         try:
             return await self._routed(request)
-        except (Refusal, UnreadableError) as refusal:
+        except Refusal as refusal:
             self.line.counts[Why.REFUSED.value] += 1
-            return self._delivery.error(
-                request.path, refusal.status, refusal.message, refusal.code, {"x-should-retry": "false"}
-            )
+            return self._delivery.error(request.path, refusal.status, refusal.message, refusal.code, refusal.headers)
         except ConnectionError:
             raise
         except Exception:
@@ -142,10 +139,6 @@ class Lane:
 
     async def _ask(self, request: Request) -> Union[Response, Stream]:
         held = self._bodies.take(request.content_length)
-        if held is None:
-            self.line.counts[Why.REFUSED.value] += 1
-            message = "Too many large requests are here at once"
-            return self._delivery.error(request.path, 503, message, "too_many_large", {"Retry-After": "1"})
         try:
             return await self._asked(request)
         finally:
@@ -185,7 +178,7 @@ class Lane:
         turn.task.add_done_callback(lambda _: self._settled(turn))
         self.advance()
         try:
-            return await self._delivery.deliver(request, turn, comments=self._config.gateway and turn.kind == EVENTS)
+            return await self._delivery.deliver(request, turn)
         finally:
             await self._over(turn)
 
@@ -298,10 +291,6 @@ class Lane:
         if self._leaving is None or self._leaving.done():
             self._leaving = asyncio.create_task(self._hand_back())
         self._look()
-
-    def stay(self) -> None:
-        """The engine stays after all."""
-        self.line.resumed()
 
     async def _hand_back(self) -> None:
         while self.line.leaves_at is not None:

@@ -14,13 +14,12 @@ from lane.buffer import Buffer, OverrunError
 from lane.config import Config
 from lane.engines import Engine
 from lane.line import Line, Why
-from lane.metrics import Metrics
 from lane.order import Entry
 from relay import chat, sse, upstream
 
 LOG = logging.getLogger("lane")
 QUIET_END = "the engine's stream ended without a word why"
-EVENTS, LINES, JSON = "text/event-stream; charset=utf-8", "application/x-ndjson", "application/json"
+LINES, JSON = "application/x-ndjson", "application/json"
 
 
 class EndedError(Exception):
@@ -29,6 +28,16 @@ class EndedError(Exception):
     def __init__(self, why: Why, message: str) -> None:
         self.why = why
         super().__init__(message)
+
+
+class Metrics:
+    """One process's counts."""
+
+    def __init__(self) -> None:
+        self.tokens = 0
+        self.wasted = 0  # decoded, never delivered
+        self.aborted = 0  # ended by the box, of those that had begun
+        self.begun, self.wait_seconds = 0, 0.0  # turns, and the waits until then together
 
 
 class Turn:
@@ -60,7 +69,7 @@ class Turn:
     @property
     def kind(self) -> str:
         """The answer's content type."""
-        return JSON if not self.asked.stream else EVENTS if self.asked.openai else LINES
+        return JSON if not self.asked.stream else sse.CONTENT_TYPE if self.asked.openai else LINES
 
     # --- the line's side ---
 
@@ -79,7 +88,7 @@ class Turn:
         """Wait, ask, read, to the end; whatever comes of it goes into the buffer."""
         try:
             await self._until_it_goes()
-            self._metrics.wait.add(self._clock() - self.entry.arrived)
+            self._metrics.wait_seconds += self._clock() - self.entry.arrived
             self._metrics.begun += 1
             await self._answer()
             self.answered = True
@@ -219,18 +228,15 @@ class Turn:
 
     async def _slices(self) -> None:
         """One answer in slices; whoever has less to do, or is in a hurry, is let by between them."""
-        asked, said = self.asked, []
+        asked = self.asked
         options = asked.body.get("stream_options")
         wants_usage = isinstance(options, dict) and options.get("include_usage") is True
         stops, chats = seam.stops(asked.body.get("stop")), "messages" in asked.body
         joined = seam.Joined(limit=asked.limit, stops=stops, wants_usage=wants_usage, chat=chats)
 
         def give(chunks: list[dict[str, Any]], tokens: int) -> None:
-            for chunk in chunks:
-                if asked.stream:
-                    self.buffer.put(sse.event(chunk), tokens)
-                else:
-                    said.append(seam.said(chunk))
+            for chunk in chunks if asked.stream else ():
+                self.buffer.put(sse.event(chunk), tokens)
 
         while True:
             tokens = min(self._line.estimates.slice_tokens(), asked.limit - joined.tokens)
@@ -249,7 +255,7 @@ class Turn:
             give(joined.last(), 0)
             self.buffer.put(sse.event(sse.DONE))
         else:
-            self.buffer.put(sse.dumps(joined.whole("".join(said))), joined.tokens)
+            self.buffer.put(sse.dumps(joined.whole()), joined.tokens)
 
     async def _slice(self, joined: seam.Joined, tokens: int, give: Any) -> None:
         body = continued(self.asked, joined.text, tokens)

@@ -6,6 +6,6 @@ Gateway and box share it: written for Python 3.9, it knows nothing of callers, k
   chat          what an event of a chat completion means
   upstream      the connection to a target, with its deadlines
   bodies        how much memory large requests may take
-  log           what a server's log may say
+  refusal       what is not taken, and how that is told
   lane_headers  what a gateway and a box's lane tell each other
 """

@@ -2,6 +2,8 @@
 
 from typing import Optional
 
+from relay.refusal import Refusal
+
 SMALL_BYTES = 64 << 10  # a prompt of text
 
 
@@ -11,13 +13,13 @@ class Bodies:
     def __init__(self, *, together: int, most: int) -> None:
         self._together, self._most, self._here = together, most, 0
 
-    def take(self, length: Optional[int]) -> Optional[int]:
-        """The bytes that it now holds, to be given back; None where there is no room beside those that are here."""
+    def take(self, length: Optional[int]) -> int:
+        """The bytes that it now holds, to be given back; raises Refusal where those that are here leave no room."""
         size = self._most if length is None else min(length, self._most)
         if size <= SMALL_BYTES:
             return 0
         if self._here and self._here + size > self._together:
-            return None
+            raise Refusal(503, "Too many large requests are here at once", "too_many_large", 1, retry=True)
         self._here += size
         return size
 

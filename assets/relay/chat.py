@@ -1,8 +1,12 @@
-"""What the events of a chat completion mean: which delivers, which ends, which is an error."""
+"""What of a chat completion's body reaches an engine, and what its events mean: which delivers, ends, is an error."""
 
 from collections.abc import Iterator
 from typing import Any, Optional
 
+# Everything else of a body is left out: load-time options and other models are administration.
+SAMPLING = frozenset({"temperature", "top_p", "seed", "stop", "presence_penalty", "frequency_penalty"})
+FIELDS = SAMPLING | {"messages", "tools", "tool_choice", "parallel_tool_calls", "response_format", "reasoning_effort"}
+FIELDS = FIELDS | {"n", "logit_bias", "logprobs", "top_logprobs"}
 # Reasoning has two names: `reasoning` at Ollama, `reasoning_content` at llama.cpp and vLLM.
 DELIVERING = ("content", "reasoning", "reasoning_content", "tool_calls", "function_call", "refusal", "audio")
 

@@ -1,8 +1,6 @@
 """HTTP/1.1 for callers: requests as they come, one answer each, and nothing done any more for who has left.
 
 llhttp reads the bytes (httptools; Node's parser); this file holds connections, heads and bodies to their bounds.
-
-UnreadableError    a body that is not taken: too large, too slow, or encoded
 """
 
 import asyncio
@@ -20,20 +18,14 @@ import httptools
 
 from relay import sse
 from relay.http_headers import HEAD_BYTES, Headers
+from relay.refusal import Refusal
 from relay.timeouts import timeout_at
 
 AHEAD_MOST = 16  # requests on one connection that are not begun: SDKs send none ahead
 UNASKED_BYTES = 64 << 10  # of a body that its handler has not asked for yet
+LIVE = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}  # parts that no proxy holds back
 LINGER_SECONDS = 5.0  # for an answer that came before its body was read: a reset would overtake it
 LOG = logging.getLogger("relay")
-
-
-class UnreadableError(Exception):
-    """A body that is not taken, with the status and the word that its caller is told."""
-
-    def __init__(self, status: int, message: str, code: str) -> None:
-        self.status, self.message, self.code = status, message, code
-        super().__init__(message)
 
 
 class Response:
@@ -83,10 +75,19 @@ class Stream:
         head, self._head = self._head, b""
         self._connection.write(head + data)
 
-    async def room(self) -> None:
-        """Until the caller has taken what is ahead of him; raises ConnectionResetError where he leaves."""
-        if self._connection.writable is not None:
-            await asyncio.shield(self._connection.writable)
+    async def room(self, seconds: float) -> None:
+        """Until the caller has taken what is ahead of him; raises ConnectionResetError where he leaves.
+
+        Who reads nothing for so long is let go.
+        """
+        if self._connection.writable is None:
+            return
+        try:
+            async with timeout_at(asyncio.get_running_loop().time() + seconds):
+                await asyncio.shield(self._connection.writable)
+        except asyncio.TimeoutError:
+            self._connection.transport.abort()
+            raise ConnectionResetError("the caller reads nothing") from None
 
 
 class Request:
@@ -111,20 +112,17 @@ class Request:
         peer = self._connection.transport.get_extra_info("peername")
         return peer[0] if peer else ""
 
-    def abort(self) -> None:
-        """Let the caller go, whatever is still on its way to him."""
-        self._connection.transport.abort()
-
     def begin(self, headers: Mapping[str, str]) -> Stream:
         """An answer in parts."""
         self.begun = True
         framing = {"Transfer-Encoding": "chunked"} if self._chunks_known else {}
-        return Stream(self._connection, self._connection.head(self, 200, {**headers, **framing}), chunked=bool(framing))
+        head = self._connection.head(self, 200, {**headers, **LIVE, **framing})
+        return Stream(self._connection, head, chunked=bool(framing))
 
     async def read(self, seconds: float) -> bytes:
-        """Its whole body; raises UnreadableError."""
+        """Its whole body; raises Refusal where it is encoded, too large or too slow."""
         if self.headers.get("Content-Encoding", "identity") != "identity":
-            raise UnreadableError(415, "The body is encoded: it is taken plain alone", "encoded_body")
+            raise Refusal(415, "The body is encoded: it is taken plain alone", "encoded_body")
         if (self.content_length or 0) > self._most or self._size > self._most:
             self._overflow()
         if not self.whole:
@@ -134,7 +132,7 @@ class Request:
         return b"".join(self._parts) if len(self._parts) != 1 else self._parts[0]
 
     def _overflow(self) -> None:
-        raise UnreadableError(413, f"The body has more than {self._most} bytes", "body_too_large")
+        raise Refusal(413, f"The body has more than {self._most} bytes", "body_too_large")
 
     async def _arrived(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
@@ -147,7 +145,7 @@ class Request:
             async with timeout_at(loop.time() + seconds):
                 await self._waiter
         except asyncio.TimeoutError:
-            raise UnreadableError(408, f"The body did not arrive within {seconds:g} s", "slow_body") from None
+            raise Refusal(408, f"The body did not arrive within {seconds:g} s", "slow_body") from None
 
     # --- the connection's side ---
 

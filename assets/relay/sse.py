@@ -15,6 +15,7 @@ LIMIT_BYTES = 4 << 20  # of one event: a whole answer in one delta stays far bel
 LINE_END = re.compile(rb"\r\n|\r|\n")
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DONE = b"[DONE]"
+CONTENT_TYPE = "text/event-stream; charset=utf-8"
 ENCODER = json.JSONEncoder(separators=(",", ":"))  # kept: json.dumps makes one at each call
 
 

@@ -124,23 +124,20 @@ class Answer:
 
     async def read(self, by: float, limit: int) -> bytes:
         """The body, by that time of the loop's clock; raises OSError."""
-        if not self._connection.complete:
-            async with timeout_at(by):
-                return await self._read(limit)
-        return self._connection.take()
-
-    async def _read(self, limit: int) -> bytes:
+        if self._connection.complete:
+            return self._connection.take()
         parts: list[bytes] = []
         size = 0
-        while True:
-            await self._connection.more()
-            part = self._connection.take()
-            if not part:
-                return b"".join(parts)
-            parts.append(part)
-            size += len(part)
-            if size > limit:
-                raise ConnectionResetError(f"a body of more than {limit} bytes")
+        async with timeout_at(by):
+            while True:
+                await self._connection.more()
+                part = self._connection.take()
+                if not part:
+                    return b"".join(parts)
+                parts.append(part)
+                size += len(part)
+                if size > limit:
+                    raise ConnectionResetError(f"a body of more than {limit} bytes")
 
     def close(self) -> None:
         """Let go: an answer that was read to its end gives its connection back, any other loses it."""

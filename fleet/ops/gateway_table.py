@@ -60,7 +60,7 @@ class GatewayTable:
 
     def listed(self) -> list[Key]:
         """All of them, revoked and expired ones too, by name."""
-        found = self._read(items.key(items.key_pk(key_hash)) for key_hash in self._hashes().values())
+        found = self._read(items.key(items.pk("key", key_hash)) for key_hash in self._hashes().values())
         return sorted((items.read_key(each) for each in found), key=lambda key: (key.name, key.id))
 
     def revoke(self, key_id: str) -> None:
@@ -71,7 +71,7 @@ class GatewayTable:
         self._call(
             "UpdateItem",
             TableName=self._table,
-            Key=items.key(items.key_pk(hashes[key_id])),
+            Key=items.key(items.pk("key", hashes[key_id])),
             UpdateExpression="SET revoked = :yes",
             ConditionExpression="attribute_exists(pk)",
             ExpressionAttributeValues={":yes": {"BOOL": True}},
@@ -79,7 +79,7 @@ class GatewayTable:
 
     def usage(self, callers_of: Iterable[str], days: Iterable[str]) -> list[Use]:
         """What these callers had, day by day; days without a request are left out."""
-        wanted = {items.use_pk(caller, day): (caller, day) for day in days for caller in callers_of}
+        wanted = {items.pk("use", caller, day): (caller, day) for day in days for caller in callers_of}
         found = {each["pk"]: each for each in self._read(items.key(pk) for pk in wanted)}
         return [
             Use(*wanted[pk], int(found[pk].get("requests", 0)), int(found[pk].get("fallbacks", 0)))
@@ -89,12 +89,12 @@ class GatewayTable:
 
     def dollars(self, day: str) -> float:
         """Reserved and settled for the fallback on a UTC day."""
-        found = self._read([items.key(items.spend_pk(day))])
+        found = self._read([items.key(items.pk("spend", day))])
         return int(found[0]["micro"]) / 1e6 if found else 0.0
 
     def line(self, request_id: str) -> Line:
         """One request; UserError where the ledger has none."""
-        found = self._read([items.key(items.request_pk(request_id))])
+        found = self._read([items.key(items.pk("request", request_id))])
         if not found:
             raise UserError(
                 f"requests: there is no request {request_id}; allowed: an x-request-id of the last {KEPT_DAYS} days"
@@ -105,16 +105,16 @@ class GatewayTable:
         """The last that the fallback answered, the newest first."""
         ids: dict[str, None] = {}  # a caller may have named two requests alike
         for day in days(now, KEPT_DAYS):
-            found = islice(self._query(items.failed_over_pk(day), Limit=most - len(ids)), most - len(ids))
+            found = islice(self._query(items.pk("failed-over", day), Limit=most - len(ids)), most - len(ids))
             ids |= dict.fromkeys(str(each["id"]) for each in found)
             if len(ids) >= most:
                 break
-        lines = {each["id"]: Line.read(each) for each in self._read(items.key(items.request_pk(i)) for i in ids)}
+        lines = {each["id"]: Line.read(each) for each in self._read(items.key(items.pk("request", i)) for i in ids)}
         return [lines[i] for i in ids if i in lines]
 
     def lines(self) -> Iterator[Line]:
         """Every request that the ledger still holds, in no order; reads the whole table."""
-        requests = {":request": {"S": items.request_pk("")}}
+        requests = {":request": {"S": items.pk("request", "")}}
         filtered = {"FilterExpression": "begins_with(pk, :request)", "ExpressionAttributeValues": requests}
         return map(Line.read, self._items("Scan", **filtered))
 

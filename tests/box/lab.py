@@ -31,6 +31,7 @@ sys.path.insert(0, str(ASSETS))
 from lane.admin import Admin
 from lane.config import Config
 from lane.service import Lane
+from relay.http_server import Server
 
 PORT = 11434
 TOKEN_SECONDS = 0.03
@@ -120,7 +121,7 @@ class _Lane(threading.Thread):
         url = f"http://127.0.0.1:{names.ENGINE_PORT}"
         config = Config(url, "ollama", "tiny", 4096, PORT, names.LANE_ADMIN_PORT)
         lane, self.ended, self._loop = Lane(config), asyncio.Event(), asyncio.get_running_loop()
-        outside, inside = lane.outside(), Admin(config, lane).inside()
+        outside, inside = lane.outside(), Server(Admin(config, lane).answer)
         await outside.listen(None, PORT)
         if self._admin:
             await inside.listen("127.0.0.1", names.LANE_ADMIN_PORT)

@@ -20,6 +20,8 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import aiohttp
+
 from fleet.core import names
 from fleet.core.ports import free_port
 from tests.gateway import engine
@@ -139,12 +141,16 @@ async def leavers(port: int, control: int) -> list[float]:
                 await asyncio.sleep(0.01)
             left.append(time.monotonic())
         await asyncio.sleep(0.005)
+    return await seen_leaving(control, left)
+
+
+async def seen_leaving(control: int, left: list[float]) -> list[float]:
+    """Milliseconds from each caller's leaving to the target's seeing it."""
     await asyncio.sleep(1)
-    async with connection(control) as (reader, writer):
-        writer.write(b"GET /left HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-        seen = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])
-    if len(seen) != LEAVERS:
-        sys.exit(f"{LEAVERS} callers left, the target saw {len(seen)} leave")
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{control}/") as answer:
+        seen = await answer.json(content_type=None)
+    if len(seen) != len(left):
+        sys.exit(f"{len(left)} callers left, the target saw {len(seen)} leave")
     return [(at - by) * 1000 for at, by in zip(sorted(seen), left, strict=True)]
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -17,9 +16,8 @@ from fleet.core.ports import free_port
 from gateway import targets
 from gateway.config import Config
 from gateway.ledger import day_of
-from gateway.memory import MemoryStore
+from gateway.memory import MemoryStore, Store
 from gateway.service import Gateway
-from gateway.store import Store
 from gateway.voice import Voice
 from relay import sse
 from tests import calling
@@ -140,8 +138,3 @@ def today() -> str:
 def closed_port() -> str:
     """An address where nothing listens."""
     return f"http://127.0.0.1:{free_port()}"
-
-
-def dumps(value: Any) -> bytes:
-    """JSON bytes."""
-    return json.dumps(value).encode()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 WORDS = ("Spot", " boxes", " come", " and", " go", ".")
+DONE = b"data: [DONE]\n\n"
 USAGE = {"prompt_tokens": 7, "completion_tokens": len(WORDS), "total_tokens": 7 + len(WORDS)}
 
 
@@ -56,6 +57,8 @@ class Turn:
                 gone = not await self._reader.read(1)
         except TimeoutError:
             return
+        except ConnectionError:
+            gone = True
         if gone:
             self.asked.left_at = time.monotonic()
             raise ConnectionError("the caller left")
@@ -112,7 +115,7 @@ def answers(*words: str, every: float = 0.0, first: float = 0.0, finish: str | N
             await turn.event(chunk({}, finish))
             await turn.event({**chunk({}), "choices": [], "usage": USAGE})
         if done:
-            await turn.part(b"data: [DONE]\n\n")
+            await turn.part(DONE)
         await turn.send(b"0\r\n\r\n")
 
     return act
@@ -169,13 +172,13 @@ def silent(seconds: float, *, head: bool = False, comments: float = 0.0) -> Act:
     return act
 
 
-def says(*parts: bytes) -> Act:
-    """These bytes as a stream's body, as they are."""
+def says(*parts: bytes | dict[str, Any]) -> Act:
+    """These chunks as a stream's body, and these bytes as they are."""
 
     async def act(turn: Turn) -> None:
         await turn.head(200, {"Content-Type": "text/event-stream"})
         for part in parts:
-            await turn.part(part)
+            await (turn.part(part) if isinstance(part, bytes) else turn.event(part))
         await turn.send(b"0\r\n\r\n")
 
     return act
@@ -203,7 +206,7 @@ class Target:
 
     async def listen(self) -> None:
         """Begin (again, on the same port)."""
-        self._server = await asyncio.start_server(self._connection, "127.0.0.1", self.port, limit=1 << 25)
+        self._server = await asyncio.start_server(self._connection, "127.0.0.1", self.port, limit=1 << 25, backlog=2048)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def __aexit__(self, *_: object) -> None:

@@ -1,7 +1,6 @@
 """Keys, caps, spend and ledger, on the table itself: moto's DynamoDB stands in for AWS's."""
 
 import asyncio
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -20,14 +19,14 @@ from gateway import callers, items, ledger, store
 from gateway.callers import Key
 from gateway.ledger import OPEN, Line, State
 from gateway.memory import MemoryStore
-from gateway.store import Admitted, BusyError, CapReached, DynamoStore, Seen, StoreError
+from gateway.store import BusyError, DynamoStore, Seen, StoreError, Verdict
 from tests.gateway.kept import line_of, put_key
 from tests.gateway.running import FAST, MANY, closed_port, on_loop, serving, today
 from tests.gateway.targets import Target, Turn, answers, breaks, fails
 
 pytestmark = pytest.mark.slow  # loads moto
 
-TABLE = "llm-gateway"
+TABLE, ADMITTED = "llm-gateway", Verdict.ADMITTED
 QUICK = replace(FAST, whole_seconds=0.8)
 FREE = replace(MANY, free=CallerTier(requests_per_day=3, fallbacks_per_day=1, parallel=300))
 
@@ -101,7 +100,7 @@ async def with_key(keys: DynamoStore | MemoryStore, tier: str = "free", **values
 
 async def used(table: DynamoStore, caller: str) -> dict[str, int]:
     """A caller's counts of today."""
-    found = await table._get(items.use_pk(caller, today()))
+    found = await table._get(items.pk("use", caller, today()))
     return {name: int(found[name]) for name in ("requests", "fallbacks") if name in found}
 
 
@@ -115,9 +114,9 @@ def test_of_200_at_once_on_the_last_unit_of_a_cap_one_passes(kind: str, request:
         asked = (found.admit(line(number), 10, "", "2026-12-01") for number in range(10, 210))
         return await asyncio.gather(*asked, return_exceptions=True)
 
-    outcomes = [type(outcome) for outcome in asyncio.run(at_once())]
-    assert outcomes.count(Admitted) == 1
-    assert set(outcomes) <= {Admitted, CapReached, BusyError}
+    outcomes = [each for each in asyncio.run(at_once()) if not isinstance(each, BusyError)]
+    assert outcomes.count(ADMITTED) == 1
+    assert set(outcomes) <= {ADMITTED, Verdict.CAP_REACHED}
 
 
 def test_idempotency_key_is_taken_with_the_count_or_not_at_all(table: DynamoStore) -> None:
@@ -128,11 +127,11 @@ def test_idempotency_key_is_taken_with_the_count_or_not_at_all(table: DynamoStor
         return [first, again, other]
 
     first, again, other = asyncio.run(three())
-    assert isinstance(first, Admitted)
+    assert first is ADMITTED
     assert isinstance(again, Seen)
     assert again.line is not None
     assert again.line.id == "request-1"
-    assert isinstance(other, Admitted), "another caller's key is another key"
+    assert other is ADMITTED, "another caller's key is another key"
 
 
 def test_days_spend_is_overshot_by_nothing_that_was_not_reserved(table: DynamoStore) -> None:
@@ -199,19 +198,6 @@ async def test_each_tier_has_an_allowance_of_fallback_which_a_refusal_gives_back
 
 def _id(header: dict[str, str]) -> str:
     return callers.key_hash(header["Authorization"].removeprefix("Bearer "))[:12]
-
-
-@on_loop
-async def test_ledger_holds_every_request_and_no_text(table: DynamoStore) -> None:
-    async with Target(answers("a", "b"), breaks("a", how="cut"), fails(500)) as gpu:
-        async with serving(gpu.url, store=table) as caller:
-            for state in (State.DONE, State.FAILED, State.FAILED):
-                answer = await caller.chat(stream=True)
-                found = await line_of(table, answer.headers.get("x-request-id", ""))
-                while found is not None and found.state is not state:
-                    found = await line_of(table, found.id)
-                assert found is not None
-                assert not re.search("hello", str(found)), "no prompt is kept"
 
 
 @on_loop
@@ -367,20 +353,6 @@ async def test_class_may_be_lowered_never_raised_and_the_lane_is_told() -> None:
         assert float(gpu.asked[-1].headers["x-lane-deadline-seconds"]) > 0
         assert gpu.asked[-1].headers["x-lane-caller"] == f"key:{_id(low)}"
         assert "authorization" not in gpu.asked[-1].headers, "a caller's key goes to no target"
-
-
-@on_loop
-async def test_spend_is_reserved_at_the_limit_and_settled_at_what_was_used() -> None:
-    found = MemoryStore()
-    prices = {"dollars_per_million_input": 1.0, "dollars_per_million_output": 2.0, "dollars_per_day": 0.0005}
-    async with Target(answers("cloud")) as cloud:
-        async with serving(closed_port(), cloud.url, store=found, cloud_settings=prices, budgets=QUICK) as caller:
-            assert (await caller.chat(max_tokens=200)).status == 200
-            await caller.settled()
-            used = found._spent[today()]
-            assert used == 7 * 1 + 6 * 2, "micro-dollars of the usage that the cloud reported"
-            assert "are spent" in (await caller.chat(max_tokens=4000)).body["error"]["message"]
-            assert found._spent[today()] == used
 
 
 class Slow(MemoryStore):
@@ -567,7 +539,7 @@ async def test_late_admission_of_a_known_key_counts_once(table: DynamoStore, mon
 
 def spent(table: DynamoStore) -> int:
     """The day's micro-dollars."""
-    found = table._client.get_item(TableName=TABLE, Key=items.key(items.spend_pk(today())))
+    found = table._client.get_item(TableName=TABLE, Key=items.key(items.pk("spend", today())))
     return int(items.read(found.get("Item", {})).get("micro", 0))
 
 
@@ -658,21 +630,21 @@ STILL = _error(400, "TransactionInProgressException")
 
 @pytest.mark.parametrize(
     ("instead", "outcome"),
-    [([LOST], "Admitted"), ([OWN], "Admitted"), ([LOST, STILL, STILL], "Admitted"), ([LOST, OWN], "StoreError")],
+    [([LOST], ADMITTED), ([OWN], ADMITTED), ([LOST, STILL, STILL], ADMITTED), ([LOST, OWN], StoreError)],
 )
 def test_admission_of_which_nothing_is_known_is_asked_for_again_under_its_token(
-    table: DynamoStore, instead: list[Exception], outcome: str
+    table: DynamoStore, instead: list[Exception], outcome: object
 ) -> None:
     admissions = Admissions(table)
     admissions.instead = list(instead)
     admissions.goes_on.set()
 
-    async def admitted() -> tuple[str, dict[str, int]]:
+    async def admitted() -> tuple[object, dict[str, int]]:
         try:
             found: object = await table.admit(line(1), 10, "once", today())
         except StoreError as error:
-            found = error
-        return type(found).__name__, await used(table, "key:a")
+            found = type(error)
+        return found, await used(table, "key:a")
 
     assert asyncio.run(admitted()) == (outcome, {"requests": 1})
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 
 from fleet.config.gateway_settings import Budgets, Fallback, Gateway, Retries
 from gateway import admission, callers, fallback
-from gateway.admission import Refusal
 from gateway.breaker import PROBE_SECONDS, RETURNS_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import Failure, Kind, PassOn, Refuse, Situation, Tier, Wait
-from gateway.restraint import Restraint
+from gateway.restraint import ENOUGH, Restraint
+from relay import chat, sse
+from relay.refusal import Refusal
 from relay.site import site
-from tests.gateway.running import dumps
 
 CONFIG = Config(fleet="llm", gpu_url="http://gpu:1", models={"house": "house-model:31b-q4"}, gateway=Gateway())
 BUDGETS = Budgets()
@@ -194,8 +194,11 @@ def test_request_whose_gpu_is_out_goes_to_the_cloud_or_waits_in_line_for_its_bud
 def test_local_budget_leaves_room_for_the_fallback_below_the_wall() -> None:
     for p95 in (1.0, 6.0, 20.0, 200.0):
         assert 0 <= fallback.local_budget(False, BUDGETS, p95) <= max(0, BUDGETS.wall_seconds - p95)
-    assert fallback.p95([9.0] * 19, 6.0) == 6.0, "too few to tell"
-    assert fallback.p95([*range(1, 101)], 6.0) == 96
+    cloud = Restraint(Fallback(url="https://cloud"))
+    for seconds in range(1, 101):
+        assert seconds >= ENOUGH or cloud.p95(6.0) == 6.0, "too few to tell"
+        cloud.took(seconds)
+    assert cloud.p95(6.0) == 96
     assert fallback.cloud_budget(30.0, True, BUDGETS) == 30.0 + BUDGETS.fallback_first_token_seconds
 
 
@@ -226,7 +229,7 @@ BODY = st.fixed_dictionaries(
     {"model": st.just("house")},
     optional={
         "messages": st.lists(MESSAGE | JSON, max_size=3) | JSON,
-        **dict.fromkeys((*(admission.FIELDS - {"messages"}), "stream", "stream_options", "max_tokens"), JSON),
+        **dict.fromkeys((*(chat.FIELDS - {"messages"}), "stream", "stream_options", "max_tokens"), JSON),
     },
 )
 
@@ -235,12 +238,12 @@ BODY = st.fixed_dictionaries(
 @given(BODY)
 def test_a_body_of_any_shape_is_admitted_or_refused(body: dict[str, Any]) -> None:
     try:
-        ask = admission.admit(dumps(body), {}, CONFIG)
+        ask = admission.admit(sse.dumps(body), {}, CONFIG)
     except Refusal as refusal:
         event(f"refused with {refusal.status}")
         told = (refusal.status in (400, 413), bool(refusal.message))
     else:
-        told = (set(ask.body) <= admission.FIELDS, 1 <= ask.max_tokens <= CONFIG.gateway.limits.max_tokens)
+        told = (set(ask.body) <= chat.FIELDS, 1 <= ask.max_tokens <= CONFIG.gateway.limits.max_tokens)
     assert told == (True, True)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from fleet.config.gateway_settings import CallerTier, Limits
 from gateway import service
+from tests.calling import POST, connected, posted
 from tests.gateway.running import FAST, HELLO, MANY, MODEL, Caller, closed_port, on_loop, serving
 from tests.gateway.targets import Target, Turn, answers, fails, silent
 
@@ -100,7 +101,7 @@ CASES = [
     Case("another method", 404, "is not served here", method="PUT"),
     # who one is
     Case("a guessed key", 401, "unknown or revoked", headers={"Authorization": "Bearer sk-fleet-guess"}),
-    Case("a key of 8,000 characters", 401, "unknown or revoked", headers={"Authorization": "Bearer " + "k" * 8000}),
+    Case("a key of 16,000 characters", 401, "unknown or revoked", headers={"Authorization": "Bearer " + "k" * 16_000}),
     Case("a key with a table's separators", 401, "unknown", headers={"Authorization": "Bearer a#b#c"}),
     Case("another scheme is no key", 200, "Spot", headers={"Authorization": "Basic eDp5"}),
     Case("an address that is none", 200, "Spot", headers={"X-Forwarded-For": "<script>, ';--"}),
@@ -169,6 +170,14 @@ def test_nesting_that_can_be_read_and_not_written_again_is_the_callers_mistake(g
     assert set(statuses) == {200, 400}
 
 
+async def first_line(url: str, said: bytes) -> bytes:
+    """What these bytes are answered with, which are no whole request."""
+    reader, writer = await connected(url, said)
+    line = await asyncio.wait_for(reader.readline(), 5)
+    writer.close()
+    return line
+
+
 @on_loop
 async def test_fifty_at_once_are_refused_by_number_before_any_estimate() -> None:
     few = replace(MANY, anonymous=CallerTier(requests_per_day=1000, fallbacks_per_day=5, parallel=2))
@@ -196,7 +205,7 @@ async def test_who_has_too_many_at_once_is_refused_before_his_body_is_read() -> 
         asking = asyncio.create_task(caller.chat())
         while not gpu.asked:
             await asyncio.sleep(0.01)
-        answer = await raw(caller.url, POST + b"Content-Length: 20000000\r\n\r\n{")
+        answer = await first_line(caller.url, POST + b"Content-Length: 20000000\r\n\r\n{")
         assert answer.startswith(b"HTTP/1.1 429 "), "twenty of these would have been a task's memory"
         asking.cancel()
 
@@ -230,60 +239,18 @@ async def test_large_bodies_share_a_bound_of_memory_and_a_prompt_of_text_always_
         assert (await ask())[0] == 200
 
 
-@on_loop
-async def test_anonymous_callers_have_no_allowance_of_the_cloud() -> None:
-    none = replace(MANY, anonymous=CallerTier(requests_per_day=10, fallbacks_per_day=0, parallel=5))
-    quick = replace(FAST, whole_seconds=0.6)
-    async with Target() as cloud, serving(closed_port(), cloud.url, tiers=none, budgets=quick) as caller:
-        assert ((await caller.chat()).status, len(cloud.asked)) == (503, 0)
-
-
-async def raw(port: str, *parts: bytes, pause: float = 0.0) -> bytes:
-    """Bytes to the gateway as they are; all that comes back until it closes."""
-    host, _, number = port.removeprefix("http://").partition(":")
-    reader, writer = await asyncio.open_connection(host, int(number))
-    try:
-        for part in parts:
-            writer.write(part)
-            await writer.drain()
-            await asyncio.sleep(pause)
-        async with asyncio.timeout(5):
-            return await reader.read(4096)
-    finally:
-        writer.close()
-
-
-POST = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
-
-
 @pytest.mark.parametrize(
-    ("parts", "status"),
+    ("said", "status"),
     [
-        ((POST + b"Content-Length: 100\r\n\r\n", b"{", b'"'), b"408"),
-        ((POST + b"Transfer-Encoding: chunked\r\n\r\n", b"5\r\n{", b'"'), b"408"),
-        ((POST + b"X: " + b"a" * 20_000 + b"\r\n\r\n",), b"400"),
-        ((b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",), b"400"),
-        ((b"".join([POST, *(b"X-%d: a\r\n" % n for n in range(20_000)), b"\r\n"]),), b"400"),
-        ((b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",), b"400"),
-        ((POST + b"Content-Length: -1\r\n\r\n",), b"400"),
-        ((POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",), b"400"),
-        ((POST + b"Content-Encoding: gzip\r\nContent-Length: 5\r\n\r\n", b"plain"), b"415"),
+        (POST + b"Content-Length: 100\r\n\r\n{", b"408"),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{", b"408"),
+        (POST + b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"400"),
     ],
-    ids=[
-        "a slow body",
-        "a slow chunk",
-        "a long header",
-        "a long path",
-        "a header flood",
-        "TLS",
-        "no length",
-        "smuggling",
-        "an encoded body",
-    ],
+    ids=["a slow body", "a slow chunk", "smuggling"],
 )
-def test_bytes_that_are_no_request_end_in_a_status(parts: tuple[bytes, ...], status: bytes, gateway: Open) -> None:
-    answer = gateway.loop.run_until_complete(raw(gateway.caller.url, *parts, pause=0.1))
-    assert answer.startswith(b"HTTP/1.1 " + status), answer[:80]
+def test_bytes_that_are_no_request_end_in_a_status(said: bytes, status: bytes, gateway: Open) -> None:
+    answer = gateway.loop.run_until_complete(first_line(gateway.caller.url, said))
+    assert answer.startswith(b"HTTP/1.1 " + status), answer
     assert gateway.loop.run_until_complete(gateway.caller.chat()).status == 200
     assert b"llm_gateway_answers_broken_total 0.0" in gateway.caller.gateway.metrics.text(), "which would wake somebody"
 
@@ -293,15 +260,14 @@ async def test_slow_reader_is_let_go_and_its_generation_with_it() -> None:
     words = ["x" * 2000] * 5000
     quick = replace(FAST, wall_seconds=0.5)
     async with Target(answers(*words)) as gpu, serving(gpu.url, budgets=quick) as caller:
-        body = json.dumps({"model": MODEL, "messages": HELLO, "stream": True}).encode()
-        host, _, number = caller.url.removeprefix("http://").partition(":")
-        _, writer = await asyncio.open_connection(host, int(number), limit=1024)
-        writer.write(POST + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        _, writer = await connected(caller.url, posted(model=MODEL, stream=True), limit=1024)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         async with asyncio.timeout(10):
             while caller.gateway._open or not gpu.asked:
                 await asyncio.sleep(0.05)
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000, "10 MB were waiting for him"
+        await caller.settled()
+        assert b"llm_gateway_answers_broken_total 0.0" in caller.gateway.metrics.text(), "he has left"
         writer.close()
         assert (await caller.get("/v1/health")).status == 200
 

@@ -14,6 +14,7 @@ from relay import http_client
 from relay.http_client import Client, ConnectError
 from relay.http_headers import HEAD_BYTES
 from relay.http_server import AHEAD_MOST, Request, Response, Server, Stream, json_response
+from tests.calling import connected
 from tests.gateway.running import closed_port, on_loop
 
 SECONDS = 5
@@ -59,7 +60,7 @@ async def serving(handler: Any = echo, **how: Any) -> AsyncIterator[tuple[Server
 
 async def said(port: int, *parts: bytes, enough: Callable[[bytes], bool] = lambda _: False) -> bytes:
     """All that comes back, until it is enough or the connection ends."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    reader, writer = await connected(port)
     got = b""
     try:
         async with asyncio.timeout(SECONDS):
@@ -203,8 +204,7 @@ async def test_a_refusal_arrives_while_megabytes_are_still_sent() -> None:
         got = await said(port, POST + b"Transfer-Encoding: chunked\r\n\r\n30d40\r\n" + b"x" * 150_000, enough=whole)
         assert got[9:12] == b"413", "told before it is read, though no more of it comes"
         for head in (POST + b"Content-Length: 8000000\r\n\r\n", POST + b"Transfer-Encoding: chunked\r\n\r\n7a1200\r\n"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(head)
+            reader, writer = await connected(port, head)
             for _ in range(80):
                 writer.write(b"x" * 100_000)
                 await asyncio.sleep(0)
@@ -216,8 +216,8 @@ async def test_a_refusal_arrives_while_megabytes_are_still_sent() -> None:
 async def test_who_waits_to_be_told_to_go_on_is_told_where_his_body_is_wanted() -> None:
     async with serving() as (_, port):
         for path, first in ((b"/a", b"HTTP/1.1 100 Continue"), (b"/refused", b"HTTP/1.1 401 Unauthorized")):
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(POST.replace(b"/a", path) + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n")
+            asked = POST.replace(b"/a", path) + b"Expect: 100-continue\r\nContent-Length: 5\r\n\r\n"
+            reader, writer = await connected(port, asked)
             assert (await asyncio.wait_for(reader.readline(), SECONDS)).strip() == first
             writer.write(b"hello")
             assert first.endswith(b"rized") or b"hello" in await asyncio.wait_for(reader.readuntil(b"hello"), SECONDS)
@@ -243,8 +243,7 @@ async def test_who_leaves_is_not_served_on() -> None:
         gone = []
         for sent in (WHOLE, WHOLE[:-1], WHOLE.replace(b"/a", b"/b")[:-1]):
             gone.append(sent)
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(sent)
+            _, writer = await connected(port, sent)
             await asyncio.sleep(0.05)
             writer.close()
             async with asyncio.timeout(SECONDS):
@@ -265,13 +264,12 @@ async def test_a_slow_reader_is_waited_for_and_one_line_stays_one() -> None:
             stream.write(b"x" * 100_000)
             await asyncio.sleep(0)
         waited.append(True)
-        await stream.room()
+        await stream.room(SECONDS)
         stream.end()
         return stream
 
     async with serving(long) as (_, port):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        reader, writer = await connected(port, b"GET / HTTP/1.1\r\n\r\n")
         while not waited:
             await asyncio.sleep(0.01)
         async with asyncio.timeout(SECONDS):

@@ -16,11 +16,12 @@ from fleet.config.gateway_settings import Retries
 from gateway import admission, fallback
 from gateway.ledger import OPEN, State
 from gateway.memory import MemoryStore
+from gateway.restraint import ENOUGH
 from gateway.serving import Serving
 from gateway.voice import Voice
-from relay import chat, lane_headers, upstream
-from tests.gateway.running import FAST, HELLO, MODEL, closed_port, dumps, on_loop, serving
-from tests.gateway.targets import WORDS, Target, Turn, answers, breaks, chunk, fails, resets, says, silent
+from relay import chat, lane_headers, sse, upstream
+from tests.gateway.running import FAST, HELLO, MODEL, closed_port, on_loop, serving
+from tests.gateway.targets import DONE, WORDS, Target, Turn, answers, breaks, chunk, fails, resets, says, silent
 
 TEXT = "".join(WORDS)
 QUICK = replace(FAST, whole_seconds=0.8, first_token_seconds=0.8)
@@ -123,27 +124,19 @@ async def test_a_box_that_lacks_its_model_is_absent_and_what_fails_anywhere_is_p
 
 @on_loop
 async def test_no_first_token_in_time_spills_and_the_generation_is_cancelled() -> None:
-    for act in (silent(60), silent(60, head=True), silent(60, head=True, comments=0.2)):
+    acts = silent(60), silent(60, head=True), silent(60, head=True, comments=0.2)
+    for act, accepted in zip(acts, (None, "gpu", "gpu"), strict=True):  # a header says so; the model, who answered
         async with Target(act) as gpu, Target(answers(*CLOUD)) as cloud, serving(gpu.url, cloud.url) as caller:
             started = time.monotonic()
             answer = await caller.chat(stream=True)
             took = time.monotonic() - started
             assert answer.text == "".join(CLOUD)
+            assert {each["model"] for each in answer.chunks} == {"cloud-model"}
+            assert answer.headers.get("x-served-by") == accepted
             assert FAST.first_token_seconds <= took < FAST.first_token_seconds + 1
             await asyncio.sleep(0.1)
             assert gpu.asked[0].left_at is not None
             assert len(gpu.asked) == 1, "a silent target is not asked again"
-
-
-@on_loop
-async def test_header_of_a_stream_says_who_accepted_it_and_model_who_answered() -> None:
-    async with Target(silent(60, head=True)) as gpu, Target(answers(*CLOUD)) as cloud:
-        async with serving(gpu.url, cloud.url) as caller:
-            answer = await caller.chat(stream=True)
-            assert (answer.headers["x-served-by"], {each["model"] for each in answer.chunks}) == (
-                "gpu",
-                {"cloud-model"},
-            )
 
 
 @on_loop
@@ -156,7 +149,7 @@ async def test_whole_answer_has_the_longer_budget() -> None:
 
 @on_loop
 async def test_room_for_the_fallback_is_what_its_whole_answers_took() -> None:
-    slow = [answers(first=0.2)] * fallback.ENOUGH
+    slow = [answers(first=0.2)] * ENOUGH
     async with Target(*slow, answers()) as cloud:
         async with serving(closed_port(), cloud.url, cloud_settings={"concurrency": 100}) as caller:
             whole = await asyncio.gather(*(caller.chat() for _ in slow))
@@ -409,7 +402,7 @@ async def test_refusal_of_the_cloud_says_nothing_of_the_boxes() -> None:
 async def test_an_answer_that_breaks_says_nothing_of_connections_and_leaves_the_breaker_open() -> None:
     async with Target() as box, serving(box.url) as caller:
         gpu, by = caller.gateway._gpu, asyncio.get_running_loop().time() + 5
-        ask = admission.admit(dumps({"model": MODEL, "messages": HELLO}), {}, caller.gateway._config)
+        ask = admission.admit(sse.dumps({"model": MODEL, "messages": HELLO}), {}, caller.gateway._config)
         with contextlib.suppress(upstream.ResetError):
             async with gpu.asked(ask, {}, by, fresh=False):
                 gpu.all_refused()  # meanwhile, of another request
@@ -446,8 +439,7 @@ async def test_role_stands_in_the_first_delta_alone_and_id_created_and_model_nev
         chunk({"role": "assistant", "content": "b"}),
     ]
     odd = [{**part, "id": f"id-{n}", "created": n, "model": f"m-{n}"} for n, part in enumerate(parts)]
-    stream = [b"data: " + dumps(part) + b"\n\n" for part in [*odd, chunk({}, "stop")]]
-    async with Target(says(*stream, b"data: [DONE]\n\n")) as gpu, serving(gpu.url) as caller:
+    async with Target(says(*odd, chunk({}, "stop"), DONE)) as gpu, serving(gpu.url) as caller:
         found = (await caller.chat(stream=True)).chunks
         assert [("role" in c["choices"][0]["delta"]) for c in found] == [True, False, False]
         for name in ("id", "created", "model"):
@@ -466,9 +458,8 @@ async def test_usage_reaches_who_asked_for_it_and_nobody_else() -> None:
 @on_loop
 async def test_thoughts_and_tool_calls_are_first_tokens_too() -> None:
     for delta in ({"reasoning": "hm"}, {"reasoning_content": "hm"}, {"tool_calls": [{"index": 0}]}):
-        said = b"data: " + dumps(chunk(delta)) + b"\n\n"
         for own in ({}, {"continues": True}):
-            async with Target(says(said)) as gpu, Target() as cloud:
+            async with Target(says(chunk(delta))) as gpu, Target() as cloud:
                 async with serving(gpu.url, cloud.url, cloud_settings=own) as caller:
                     answer = await caller.chat(stream=True, temperature=0)
                     assert answer.error["error"]["code"] == "SPOT_PREEMPTION", "it had begun: no other follows it"
@@ -563,8 +554,8 @@ async def test_request_that_ends_in_an_assistant_message_goes_where_that_is_decl
 
 @on_loop
 async def test_malformed_events_are_dropped_and_a_missing_done_is_added() -> None:
-    whole = [b"data: " + dumps(part) + b"\n\n" for part in (chunk({"content": "a"}), chunk({}, "stop"))]
-    act = says(b'data: {"choices": [{"delta": \n\n', b"data: [1]\n\n", *whole)
+    malformed = b'data: {"choices": [{"delta": \n\n', b"data: [1]\n\n"
+    act = says(*malformed, chunk({"content": "a"}), chunk({}, "stop"))
     async with Target(act) as gpu, serving(gpu.url) as caller:
         answer = await caller.chat(stream=True)
         assert (answer.text, answer.done) == ("a", True)
@@ -573,7 +564,7 @@ async def test_malformed_events_are_dropped_and_a_missing_done_is_added() -> Non
 @on_loop
 async def test_stream_that_says_nothing_and_ends_well_is_an_answer_that_is_counted() -> None:
     store = MemoryStore()
-    nothing = says(b"data: " + dumps(chunk({"role": "assistant"}, "stop")) + b"\n\n", b"data: [DONE]\n\n")
+    nothing = says(chunk({"role": "assistant"}, "stop"), DONE)
     async with Target(nothing) as cloud, serving(closed_port(), cloud.url, store=store) as caller:
         answer = await caller.chat(stream=True)
         assert (answer.text, answer.done) == ("", True)

@@ -13,8 +13,8 @@ import pytest
 from fleet.core import names
 from fleet.core.ports import free_port
 from gateway.metrics import PLAIN, TIMED, Metrics, prometheus
-from tests.calling import misread
-from tests.gateway.running import HELLO, on_loop
+from tests.calling import connected, misread, posted
+from tests.gateway.running import on_loop
 from tests.gateway.targets import Target, answers, silent
 from tests.source import imported, too_new_for_the_box
 
@@ -53,15 +53,8 @@ async def test_process_lets_go_of_whom_left_and_told_to_go_answers_what_is_here_
             sys.executable, "-m", "gateway", env=environment, cwd=ASSETS, stderr=PIPE
         )
 
-        async def asking(*, stream: bool) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-            body = json.dumps({"model": "m", "messages": HELLO, "stream": stream}).encode()
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-            writer.write(head + body)
-            return reader, writer
-
         async def ask() -> bytes:
-            reader, writer = await asking(stream=True)
+            reader, writer = await connected(port, posted(model="m", stream=True))
             told = await reader.readuntil(b"data: [DONE]\n\n")
             writer.close()
             return told
@@ -75,7 +68,7 @@ async def test_process_lets_go_of_whom_left_and_told_to_go_answers_what_is_here_
                     break
                 except OSError:
                     await asyncio.sleep(0.1)
-            _, leaves = await asking(stream=False)
+            _, leaves = await connected(port, posted(model="m"))
             while len(gpu.asked) < 2:
                 await asyncio.sleep(0.01)
             leaves.close()

@@ -82,4 +82,4 @@ async def notices(many: int, *, hands_back: bool, beside: int = 8) -> list[Outco
         async with room:
             return await notice(seed, (1, 4, 10)[seed % 3], hands_back=hands_back)
 
-    return list(await asyncio.gather(*(one(seed) for seed in range(many)), return_exceptions=False))
+    return list(await asyncio.gather(*(one(seed) for seed in range(many))))

@@ -19,7 +19,7 @@ from fleet.core.ports import free_port
 from fleet.demo import callers
 from lane.config import ENVIRONMENT, LLAMA_CPP
 from relay import sse
-from tests.gateway.targets import Act, Target, Turn, chunk
+from tests.gateway.targets import DONE, Act, Target, Turn, chunk
 from tests.lane import lengths
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +38,6 @@ class Met:
     status: int = 0
     code: str = ""  # of the error that it ended with
     tokens: int = 0
-    first: float = 0.0
     seconds: float = 0.0
     finished: bool = False
 
@@ -175,7 +174,7 @@ async def ask(
         async with session.post(f"{url}/v1/chat/completions", json={**body, "stream": stream}) as answer:
             met.id, met.status = answer.headers.get("x-request-id", ""), answer.status
             if answer.content_type == "text/event-stream":
-                await _streamed(answer, met, began)
+                await _streamed(answer, met)
             else:
                 _whole(met, await answer.json())
     except aiohttp.ClientError as error:
@@ -184,7 +183,7 @@ async def ask(
     return met
 
 
-async def _streamed(answer: aiohttp.ClientResponse, met: Met, began: float) -> None:
+async def _streamed(answer: aiohttp.ClientResponse, met: Met) -> None:
     parser = sse.Parser()
     async for part in answer.content.iter_any():
         for event in parser.feed(part):
@@ -194,7 +193,6 @@ async def _streamed(answer: aiohttp.ClientResponse, met: Met, began: float) -> N
             met.code = str((said.get("error") or {}).get("code", met.code))
             for choice in said.get("choices", ()):
                 if choice.get("delta", {}).get("content"):
-                    met.first = met.first or time.monotonic() - began
                     met.tokens += 1
                     met.by = _who(said)
 
@@ -245,7 +243,7 @@ async def _says(turn: Turn, count: int, each_seconds: float) -> None:
         said = due
     await turn.event(chunk({}, "stop"))
     await turn.event({**chunk({}), "choices": [], "usage": usage})
-    await turn.part(b"data: [DONE]\n\n")
+    await turn.part(DONE)
     return await turn.send(b"0\r\n\r\n")
 
 

@@ -15,6 +15,7 @@ from lane.admin import Admin
 from lane.config import LLAMA_CPP, Config
 from lane.service import Lane
 from relay import lane_headers
+from relay.http_server import Server
 from tests import calling
 
 MODEL = "tiny"
@@ -97,7 +98,7 @@ async def serving(target: str, *, exact: bool | None = None, **changes: Any) -> 
     config = Config(engine_url=target, box="i-0lane", host="127.0.0.1", **given)
     lane = Lane(config)
     lane.exact = exact
-    servers = lane.outside(), Admin(config, lane).inside()
+    servers = lane.outside(), Server(Admin(config, lane).answer)
     ports = []
     for server in servers:
         listener = socket.create_server(("127.0.0.1", 0))

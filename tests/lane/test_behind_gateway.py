@@ -46,25 +46,6 @@ async def test_a_ramp_of_callers_is_answered_and_gateway_lane_and_cloud_count_th
 
 
 @on_loop
-async def test_a_leaving_box_hands_a_waiting_request_to_the_cloud_and_ends_the_stream_with_a_word() -> None:
-    async with Target(answers(*WORDS, every=EACH)) as engine, Target(answers("the", " cloud")) as cloud:
-        async with serving(engine.url, exact=False, gateway=True, model=gateway.MODEL) as lane:
-            knows(lane)
-            async with gateway.serving(lane.url, cloud.url) as caller:
-                first = asyncio.create_task(caller.chat(stream=True))
-                await lane.until(lambda: lane.lane.line.running and lane.lane.line.running.delivered)
-                second = asyncio.create_task(caller.chat())
-                await lane.until(lambda: lane.lane.line.waiting)
-                lane.lane.leave(EACH)
-                waited = await second
-                assert waited.headers["x-served-by"] == "fallback"
-                assert waited.body["choices"][0]["message"]["content"] == "the cloud"
-                cut = await first
-                assert cut.error["error"]["code"] == "SPOT_PREEMPTION"
-                assert not cut.done
-
-
-@on_loop
 async def test_slices_at_a_temperature_are_marked_up_to_the_caller() -> None:
     async with Target(answers("a", "b", finish="stop")) as engine:
         for on in (False, True):

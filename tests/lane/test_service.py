@@ -16,11 +16,11 @@ from lane.delivery import Delivery
 from lane.estimates import Span
 from relay import lane_headers, sse
 from relay.http_server import CallerConnection, Request, Stream
-from tests.gateway.targets import Act, Target, Turn, answers, breaks, chunk, fails, resets, says, silent
+from tests.calling import connected, posted
+from tests.gateway.targets import DONE, Act, Target, Turn, answers, breaks, chunk, fails, resets, says, silent
 from tests.lane.running import HELLO, MODEL, WORDS, first_served, from_gateway, on_loop, serving
 
 GATEWAY = {"gateway": True, "exact": False}
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
 
 
 @on_loop
@@ -38,30 +38,6 @@ async def test_a_busy_lane_tells_the_wait_the_box_and_when_to_come_back() -> Non
 
 
 @on_loop
-async def test_a_gateway_takes_a_busy_answer_as_a_lanes() -> None:
-    from gateway.fallback import Kind, Tier
-    from gateway.targets import failure_of
-    from relay import upstream
-    from relay.http_client import Client
-
-    async with Target(answers(every=0.2)) as engine, serving(engine.url, **GATEWAY) as caller:
-        first = await first_served(caller, stream=True)
-        client = Client()
-        try:
-            url, by = f"{caller.url}/v1/chat/completions", asyncio.get_running_loop().time() + 5
-            body = sse.dumps({"model": MODEL, "messages": HELLO})
-            await upstream.post(client, url, body, from_gateway(seconds=0.1), by)
-        except upstream.StatusError as error:
-            failure = failure_of(error, Tier.GPU, 0.0)
-            assert (failure.kind, failure.box) == (Kind.BUSY, "i-0lane")
-        else:
-            raise AssertionError("it was not refused")
-        finally:
-            await client.close()
-        await first
-
-
-@on_loop
 async def test_headers_are_believed_where_a_gateway_stands_in_front_and_nowhere_else() -> None:
     forged = from_gateway("background", "somebody else", 0.0)
     async with Target(answers()) as engine, serving(engine.url, exact=False) as caller:
@@ -69,30 +45,6 @@ async def test_headers_are_believed_where_a_gateway_stands_in_front_and_nowhere_
         assert not [name for name in engine.asked[0].headers if name.startswith("x-lane")]
     async with Target(answers()) as engine, serving(engine.url, **GATEWAY) as caller:
         assert (await caller.chat(forged)).status == 503
-
-
-@on_loop
-async def test_class_and_fairness_come_with_the_gateways_headers() -> None:
-    async with Target(answers(every=0.05)) as engine, serving(engine.url, **GATEWAY) as caller:
-        order: list[str] = []
-
-        async def ask(name: str, kind: str) -> None:
-            answer = await caller.chat(from_gateway(kind, name), stream=True)
-            assert answer.text == WORDS
-            order.append(name)
-
-        tasks = [await first_served(caller, stream=True)]
-        for name, kind in (("b", "background"), ("i", "interactive"), ("j", "interactive")):
-            tasks.append(asyncio.create_task(ask(name, kind)))
-            await caller.until(lambda: len(caller.lane.line.waiting) == len(tasks) - 1)
-        _, listed = await caller.inside("GET", "/line")
-        assert [(one["caller"], one["class"], one["state"]) for one in listed["line"][1:]] == [
-            ("i", "interactive", "waiting"),
-            ("j", "interactive", "waiting"),
-            ("b", "background", "waiting"),
-        ]
-        await asyncio.gather(*tasks)
-        assert order == ["i", "j", "b"]
 
 
 @on_loop
@@ -252,8 +204,7 @@ async def test_a_slow_reader_does_not_hold_the_engine_and_one_who_reads_nothing_
         narrow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
         narrow.connect(("127.0.0.1", int(caller.url.rpartition(":")[2])))
         slow = await asyncio.open_connection(sock=narrow)
-        body = json.dumps({"model": MODEL, "messages": HELLO, "stream": True}).encode()
-        slow[1].write(HEAD % len(body) + body)
+        slow[1].write(posted(model=MODEL, stream=True))
         await caller.until(lambda: caller.lane.line.counts["answered"] == 1)
         assert caller.lane.streams == 1  # its reader has not begun
         assert (await caller.chat(stream=True)).text == WORDS
@@ -264,8 +215,7 @@ async def test_a_slow_reader_does_not_hold_the_engine_and_one_who_reads_nothing_
         assert b"299 299" in read
     async with Target(*script) as engine:
         async with serving(engine.url, exact=False, buffer_bytes=100_000) as caller:
-            slow = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]), limit=1024)
-            slow[1].write(HEAD % len(body) + body)
+            slow = await connected(caller.url, posted(model=MODEL, stream=True), limit=1024)
             await caller.until(lambda: caller.lane.line.counts["slow_reader"] == 1)
             assert (await caller.chat(stream=True)).text == WORDS
             assert caller.lane.metrics.wasted > 0
@@ -310,6 +260,7 @@ async def test_a_leaving_box_hands_back_who_cannot_finish_and_ends_the_stream_th
         assert back.status == 503
         assert back.body["error"]["code"] == "draining"
         assert back.headers[lane_headers.BOX] == "i-0lane"
+        assert lane_headers.WAIT in back.headers, "by which a gateway knows a lane's no"
         refused = await caller.chat(from_gateway(seconds=600))
         assert (refused.status, refused.headers["Retry-After"]) == (503, "1")
         cut = await stream
@@ -320,18 +271,6 @@ async def test_a_leaving_box_hands_back_who_cannot_finish_and_ends_the_stream_th
         assert (await caller.inside("DELETE", "/drain"))[0] == 200
         engine.script = [answers()]
         assert (await caller.chat(from_gateway(seconds=600))).status == 200
-
-
-@on_loop
-async def test_a_leaving_box_lets_finish_who_can() -> None:
-    async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False) as caller:
-        for _ in range(60):
-            caller.lane.line.estimates.answered(prompt_tokens=1, prompt_seconds=0, tokens=7, token_seconds=0.3)
-            caller.lane.line.estimates.length(6)
-        tasks = [await first_served(caller, stream=True), asyncio.create_task(caller.chat())]
-        await caller.until(lambda: caller.lane.line.waiting)
-        caller.lane.leave(30)
-        assert [(await task).text for task in tasks] == [WORDS, WORDS]
 
 
 @on_loop
@@ -352,18 +291,10 @@ async def test_metrics_tell_depth_wait_refusals_and_wasted_tokens() -> None:
 # --- Ollama's own family, before a stand-in that speaks it ---
 
 
-def ollama(
-    *said: dict[str, Any], every: float = 0.0, last: dict[str, Any] | None = None, end: dict[str, Any] | None = None
-) -> Any:
+def ollama(*said: dict[str, Any], last: dict[str, Any] | None = None, end: dict[str, Any] | None = None) -> Any:
     """Lines as Ollama's documents show them; `end`: what is different in the last one."""
-    end = {
-        "done": True,
-        "done_reason": "stop",
-        "eval_count": len(said),
-        "eval_duration": 10**9,
-        "prompt_eval_duration": 1,
-        **(end or {}),
-    }
+    times = {"eval_count": len(said), "eval_duration": 10**9, "prompt_eval_duration": 1}
+    end = {"done": True, "done_reason": "stop", **times, **(end or {})}
 
     async def act(turn: Turn) -> None:
         if not turn.asked.body["stream"]:
@@ -373,7 +304,6 @@ def ollama(
         await turn.head(200, {"Content-Type": "application/x-ndjson"})
         for one in said:
             await turn.part(json.dumps({"model": "m", "done": False, **one}).encode() + b"\n")
-            await turn.pause(every) if every else None
         await turn.part(json.dumps(last or {"model": "m", **end}).encode() + b"\n")
         await turn.send(b"0\r\n\r\n")
         return None
@@ -469,13 +399,8 @@ async def _ready() -> str:
 
 @on_loop
 async def test_a_thought_is_not_continued() -> None:
-    async def thinks(turn: Turn) -> None:
-        await turn.head(200, {"Content-Type": "text/event-stream"})
-        await turn.event(chunk({"role": "assistant", "reasoning_content": "Hm"}))
-        await turn.event(chunk({}, "length"))
-        await turn.send(b"0\r\n\r\n")
-
-    async with Target(thinks) as engine, serving(engine.url, exact=True) as caller:
+    thinks = chunk({"role": "assistant", "reasoning_content": "Hm"})
+    async with Target(says(thinks, chunk({}, "length"))) as engine, serving(engine.url, exact=True) as caller:
         answer = await caller.chat(temperature=0, max_tokens=1000, stream=True)
         assert answer.events[-1].kind == "error" if answer.events else answer.status == 503
         assert len(engine.asked) == 1
@@ -483,15 +408,8 @@ async def test_a_thought_is_not_continued() -> None:
 
 @on_loop
 async def test_a_model_that_thinks_is_never_sliced_at_a_temperature_either() -> None:
-    async def thinks(turn: Turn) -> None:
-        await turn.head(200, {"Content-Type": "text/event-stream"})
-        for delta in ({"role": "assistant", "reasoning": "Hm"}, {"content": "Spot"}):
-            await turn.event(chunk(delta))
-        await turn.event(chunk({}, "length"))
-        await turn.part(b"data: [DONE]\n\n")
-        await turn.send(b"0\r\n\r\n")
-
-    async with Target(thinks) as engine, serving(engine.url, inexact_slices=True) as caller:
+    thinks = chunk({"role": "assistant", "reasoning": "Hm"}), chunk({"content": "Spot"}), chunk({}, "length")
+    async with Target(says(*thinks, DONE)) as engine, serving(engine.url, inexact_slices=True) as caller:
         caller.lane.engine.unready = _ready  # type: ignore[method-assign]
         await caller.until(lambda: caller.lane.exact is not None)
         asked = len(engine.asked)
@@ -504,20 +422,21 @@ async def test_a_model_that_thinks_is_never_sliced_at_a_temperature_either() -> 
 @on_loop
 async def test_usage_of_slices_is_right_where_each_chunk_carries_one_of_zeros_as_ollamas_do() -> None:
     zeros = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
-
-    async def act(turn: Turn) -> None:
-        await turn.head(200, {"Content-Type": "text/event-stream"})
-        for word in ("Spot", " boxes"):
-            await turn.event(chunk({"role": "assistant", "content": word}, usage=zeros))
-        await turn.event(chunk({"role": "assistant", "content": ""}, "stop", usage=zeros))
-        usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
-        await turn.event({**chunk({}), "choices": [], "usage": usage})
-        await turn.part(b"data: [DONE]\n\n")
-        await turn.send(b"0\r\n\r\n")
-
-    async with Target(act) as engine, serving(engine.url, exact=True) as caller:
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    words = [chunk({"role": "assistant", "content": word}, usage=zeros) for word in ("Spot", " boxes")]
+    last = chunk({"role": "assistant", "content": ""}, "stop", usage=zeros)
+    counts = {**chunk({}), "choices": [], "usage": usage}
+    async with Target(says(*words, last, counts, DONE)) as engine, serving(engine.url, exact=True) as caller:
         answer = await caller.chat(temperature=0, max_tokens=1000)
-        assert answer.body["usage"] == {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+        assert answer.body["usage"] == usage
+
+
+@on_loop
+async def test_what_was_held_back_for_a_stop_string_that_never_came_is_given() -> None:
+    async with Target(answers("Spot", " bo")) as engine, serving(engine.url, exact=True) as caller:
+        for stream in (True, False):
+            answer = await caller.chat(temperature=0, max_tokens=1000, stop="boxes", stream=stream)
+            assert answer.text == "Spot bo"
 
 
 @on_loop
@@ -542,9 +461,7 @@ async def test_what_an_operator_drops_and_what_is_handed_back_is_no_stream_that_
 async def test_a_caller_who_hangs_up_before_his_request_is_looked_at_leaves_nothing_behind() -> None:
     async with Target(answers()) as engine, serving(engine.url, exact=False) as caller:
         for _ in range(20):
-            _, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
-            body = json.dumps({"model": MODEL, "messages": HELLO}).encode()
-            writer.write(HEAD % len(body) + body)
+            _, writer = await connected(caller.url, posted(model=MODEL))
             writer.transport.abort()
         assert (await caller.chat()).text == WORDS
         await caller.until(lambda: caller.lane.streams == 0)
@@ -624,15 +541,13 @@ async def test_an_error_of_the_lane_amid_a_stream_cuts_it_and_is_no_second_answe
 ) -> None:
     write = Delivery._write
 
-    async def fails_later(self: Delivery, request: Request, stream: Stream, data: bytes) -> None:
+    async def fails_later(self: Delivery, stream: Stream, data: bytes) -> None:
         assert b" go" not in data
-        await write(self, request, stream, data)
+        await write(self, stream, data)
 
     monkeypatch.setattr(Delivery, "_write", fails_later)
     async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False) as caller:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
-        body = json.dumps({"model": MODEL, "messages": HELLO, "stream": True}).encode()
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        reader, writer = await connected(caller.url, posted(model=MODEL, stream=True))
         got = b""
         with contextlib.suppress(ConnectionResetError):
             while part := await reader.read(1 << 16):
@@ -685,9 +600,7 @@ async def test_an_engine_that_says_nothing_is_given_up_in_its_time() -> None:
 @on_loop
 async def test_a_box_that_leaves_ends_the_connection_of_whom_it_has_answered() -> None:
     async with Target(answers(every=0.05)) as engine, serving(engine.url, exact=False) as caller:
-        reader, writer = await asyncio.open_connection("127.0.0.1", int(caller.url.rpartition(":")[2]))
-        body = sse.dumps({"model": MODEL, "messages": HELLO})
-        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        reader, writer = await connected(caller.url, posted(model=MODEL))
         await caller.until(lambda: caller.lane.line.running)
         caller.lane.leave(30)
         async with asyncio.timeout(5):  # else as long as a server keeps one

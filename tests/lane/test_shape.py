@@ -9,7 +9,6 @@ import socket
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,9 +16,9 @@ from fleet.core import names
 from fleet.core.ports import free_port
 from lane import notify
 from lane.config import ENVIRONMENT, LLAMA_CPP, load
-from tests.calling import misread
+from tests.calling import connected, misread, posted
 from tests.gateway.targets import Target, Turn, answers, silent
-from tests.lane.running import HELLO, MODEL, on_loop
+from tests.lane.running import MODEL, on_loop
 from tests.source import imported, too_new_for_the_box
 
 ASSETS = Path(__file__).parents[2] / "assets"
@@ -41,8 +40,7 @@ def test_lane_runs_on_the_boxs_python_with_the_relay_alone() -> None:
 
 
 def test_every_metric_of_the_lanes_has_one_name_and_one_home() -> None:
-    told = (ASSETS / "lane" / "metrics.py").read_text()
-    told += (ASSETS / "lane" / "admin.py").read_text()
+    told = (ASSETS / "lane" / "admin.py").read_text()
     for name in (name for name, value in vars(names).items() if str(value).startswith("llm_")):
         assert f"names.{name}" in told, name
 
@@ -102,26 +100,19 @@ async def test_the_process_tells_systemd_that_it_is_ready_and_alive_and_ends_onc
         while said.count(b"WATCHDOG=1") < 3 or b"READY=1" not in said:
             said.append(await loop.sock_recv(told, 100))
 
-        async def ask(**more: Any) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            body = json.dumps({"model": MODEL, "messages": HELLO, **more}).encode()
-            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-            writer.write(head.encode() + body)
-            return reader, writer
-
-        _, leaves = await ask(max_tokens=NEVER)
+        _, leaves = await connected(port, posted(model=MODEL, max_tokens=NEVER))
         while not any(asked.body.get("max_tokens") == NEVER for asked in engine.asked):
             await asyncio.sleep(0.01)
         leaves.close()
         while not any(asked.left_at for asked in engine.asked):  # not streamed: nothing is written that could fail
             await asyncio.sleep(0.01)
         await misread(port)
-        reader, writer = await ask(stream=True)
+        reader, writer = await connected(port, posted(model=MODEL, stream=True))
         await reader.readuntil(b"data: ")
         process.send_signal(signal.SIGTERM)
         while b"STOPPING=1" not in said:
             said.append(await loop.sock_recv(told, 100))
-        late, _ = await ask()
+        late, _ = await connected(port, posted(model=MODEL))
         assert b"503" in await late.readline()
         assert b"[DONE]" in await reader.readuntil(b"[DONE]")
         writer.close()

@@ -86,6 +86,7 @@ async def test_cloudwatch_is_told_of_the_line_and_of_what_was_counted_since() ->
         assert values[names.METRIC_LANE_EXPECTED_WAIT_SECONDS] > 0
         assert values[names.METRIC_LANE_REFUSALS] == 1
         assert values[names.METRIC_LANE_WAIT_SECONDS] < 1
+        assert caller.lane.metrics.wait_seconds > 0
         assert (await first).text == WORDS
         caller.lane.metrics.wasted += 7
         line, values = await told_now(line)

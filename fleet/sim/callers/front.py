@@ -17,14 +17,15 @@ from fleet.sim.callers.tally import CLOUD, CUT, GPU, NOBODY, REFUSED, Tally
 from fleet.sim.callers.traffic import Asked, day_of
 from fleet.sim.cloud.virtual_clock import Clock
 from gateway import fallback
-from gateway.admission import BYTES_PER_TOKEN, Ask, Refusal, admit
+from gateway.admission import BYTES_PER_TOKEN, Ask, admit
 from gateway.breaker import PROBE_SECONDS, Breaker
 from gateway.config import Config
 from gateway.fallback import SERVER_ERROR, TOO_MANY, Failure, Kind, Situation, Tier
 from gateway.ledger import Line, reservation
 from gateway.memory import MemoryStore
 from gateway.restraint import Restraint
-from gateway.store import CapReached
+from gateway.store import Verdict
+from relay.refusal import Refusal
 
 MODEL = "drill"
 MICRO = 1_000_000
@@ -78,7 +79,7 @@ class Front:
                 raise Refusal(429, "", "too_many_at_once")
             line = _line(asked.caller)
             outcome = at_once(self._store.admit(line, tier.requests_per_day, "", day_of(asked.at)))
-            if isinstance(outcome, CapReached):
+            if outcome is Verdict.CAP_REACHED:
                 raise Refusal(429, "", "cap_reached")
         except Refusal as refusal:
             self._tally.refusals[refusal.code] += 1
