@@ -64,8 +64,7 @@ class FleetGroup(click.Group):
         """One of them, from its module."""
         if name not in HOMES:
             return None
-        module = vars(importlib.import_module(HOMES[name]))
-        found = [*module.get("COMMANDS", ()), *module.values()]
+        found = vars(importlib.import_module(HOMES[name])).values()
         return next(command for command in found if isinstance(command, click.Command) and command.name == name)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:

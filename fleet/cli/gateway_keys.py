@@ -187,6 +187,3 @@ def _print(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     for row in rows:
         table.add_row(*(one_line(row[column]) for column in columns))
     Terminal().print(table if rows else "none")
-
-
-COMMANDS = (key_group, requests_command)

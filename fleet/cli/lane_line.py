@@ -59,6 +59,3 @@ def drop_command(operator: Operator, request_id: str, yes: bool) -> None:
         click.confirm(f"The request {one_line(request_id)} will end with an error. Go on?", abort=True, err=True)
     box = lane.drop(operator.aws, operator.settings.fleet_name, request_id)
     say(f"{request_id} has ended on {box}")
-
-
-COMMANDS = (lane_group,)

@@ -178,6 +178,3 @@ def _endpoint(operator: Operator) -> str:
     name = names.stack(operator.settings.fleet_name, suffix)
     outputs = operator.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
     return str(next(output["OutputValue"] for output in outputs if output["OutputKey"] == names.OUTPUT_ENDPOINT))
-
-
-COMMANDS = (history_command, game_day_command)

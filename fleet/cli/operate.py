@@ -163,8 +163,7 @@ def invoke_watchdog(operator: Operator, name: str, *, why: str, yes: bool, as_js
         tables.record(record)
 
 
-# `probe` has a verb of its own.
-OPERATOR_COMMANDS = tuple(_operator_command(name) for name in commands.EFFECT if name != "probe")
+pin_command, arm_command, resume_command, scan_command = map(_operator_command, ("pin", "arm", "resume", "scan"))
 
 
 @click.command("review")
@@ -196,6 +195,3 @@ def review_command(operator: Operator, assembly: Path, out: Path | None, as_json
         print_json(dataclasses.asdict(result))
     else:
         say(text.rstrip("\n"))
-
-
-COMMANDS = (status_command, preflight_command, ask_command, *OPERATOR_COMMANDS, pin_ami_command, review_command)

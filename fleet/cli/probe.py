@@ -61,6 +61,3 @@ def _from_root(record: Path) -> str:
     root = probing.PAGE.parents[1].resolve()
     path = record.resolve()
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
-
-
-COMMANDS = (probe_command,)
