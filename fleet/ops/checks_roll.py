@@ -66,12 +66,8 @@ CHECKS: tuple[tuple[str, Check], ...] = (
 )
 
 
-class InTheWayError(UserError):
-    """A deploy would hang and roll back on what stands in its way."""
-
-
 def require_clear(ground: Ground) -> None:
-    """Raises InTheWayError with what was found and the way out, all of it together."""
+    """Raises UserError with what was found and the way out, all of it together."""
     found = [check(ground) for _, check in CHECKS]
     if bad := [f"{each.found}\n  {each.remedy}" for each in found if each.level is Level.FAIL]:
-        raise InTheWayError("\n".join(["Nothing was deployed:", *bad]))
+        raise UserError("\n".join(["Nothing was deployed:", *bad]))

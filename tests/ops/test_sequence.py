@@ -9,9 +9,8 @@ import pytest
 from fleet.account.aws_errors import MissingError
 from fleet.config import validation
 from fleet.config.settings import Settings
+from fleet.core.errors import UserError
 from fleet.ops import deploy
-from fleet.ops.checks_roll import InTheWayError
-from fleet.ops.deploy import NotDestroyedError
 from tests.synth import CDK_JSON
 
 
@@ -43,7 +42,7 @@ def test_a_destroy_that_was_answered_with_no_lists_nothing_as_kept(
     account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     account("llm-lever", "llm-store")
-    with pytest.raises(NotDestroyedError, match="Still standing: llm-store, llm-lever"):
+    with pytest.raises(UserError, match="Still standing: llm-store, llm-lever"):
         deploy.destroy(settings, [])
     assert capsys.readouterr().out == ""
 
@@ -54,7 +53,7 @@ def test_the_faults_of_a_game_day_go_first_where_they_stand_and_are_named_where_
     account("llm-faults")
     commands: list[tuple[str, ...]] = []
     monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
-    with pytest.raises(NotDestroyedError, match="Still standing: llm-faults"):
+    with pytest.raises(UserError, match="Still standing: llm-faults"):
         deploy.destroy(settings, ["--force"])
     assert commands == [("destroy", *deploy.FAULTS, "--force"), ("destroy", "--all", "--force")]
 
@@ -142,7 +141,7 @@ def test_a_gateway_that_was_taken_out_is_deleted_before_the_fleet_changes_after_
     if deleted:
         deploy.end_gateway(aws, settings, arguments)
     else:
-        with pytest.raises(NotDestroyedError, match="llm-gateway stands: put the section back"):
+        with pytest.raises(UserError, match="llm-gateway stands: put the section back"):
             deploy.end_gateway(aws, settings, arguments)
     assert (standing == []) is deleted
     assert "the table llm-gateway with keys, caps and ledger is kept" in capsys.readouterr().out
@@ -160,7 +159,7 @@ def test_a_gateway_that_cannot_be_deleted_is_told_and_nothing_is_deployed(
     aws = account()
     aws.answers["cloudformation DeleteStack"] = {}
     aws.answers["cloudformation DescribeStacks"] = lambda StackName: described(StackName, ["llm-gateway"])
-    with pytest.raises(NotDestroyedError, match="still stands: its events in CloudFormation say why"):
+    with pytest.raises(UserError, match="still stands: its events in CloudFormation say why"):
         deploy.end_gateway(aws, settings, ["--force"])
 
 
@@ -191,7 +190,7 @@ def test_a_deploy_is_refused_before_anything_runs_while_launching_is_suspended_a
         },
         "ssm GetParameters": {"Parameters": []},
     }
-    with pytest.raises(InTheWayError) as refused:
+    with pytest.raises(UserError) as refused:
         deploy.deploy(settings, [])
     assert str(refused.value).splitlines() == [
         "Nothing was deployed:",
