@@ -5,8 +5,7 @@ import dataclasses
 import click
 from rich.text import Text
 
-from fleet.cli.context import Operator, json_option, pass_operator
-from fleet.cli.operate import print_json
+from fleet.cli.context import Operator, json_option, pass_operator, print_json
 from fleet.core.errors import EXIT_ATTENTION
 from fleet.core.terminal import Terminal, plain_table, say
 from fleet.core.untrusted import one_line

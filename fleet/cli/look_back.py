@@ -14,7 +14,7 @@ import click
 
 from fleet.account.access import Aws
 from fleet.cli import tables
-from fleet.cli.context import Operator, folder, json_option, pass_operator
+from fleet.cli.context import Operator, folder, json_option, pass_operator, print_json
 from fleet.core import names
 from fleet.core.errors import EXIT_ATTENTION, UserError
 from fleet.core.terminal import Terminal, say
@@ -60,12 +60,8 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
         stages = {
             box: [dataclasses.asdict(stage) for stage in life.stages] for box, life in boxes.items() if life.stages
         }
-        click.echo(
-            json.dumps(
-                {**json.loads(written.dumps()), "boots_by_stage": stages, "lines_skipped": sources.lines_skipped},
-                indent=1,
-            )
-        )
+        told = json.loads(written.dumps())
+        print_json({**told, "boots_by_stage": stages, "lines_skipped": sources.lines_skipped})
     else:
         Terminal().print(tables.history(log, boxes, page, lines=sources.lines_skipped))
 

@@ -1,7 +1,6 @@
 """The subcommands of `fleetctl` that read and press: arguments in, one call into this package, a table or JSON out."""
 
 import dataclasses
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,18 +12,13 @@ from rich.live import Live
 
 from fleet.account.aws_errors import OperatorError
 from fleet.cli import tables
-from fleet.cli.context import Operator, folder, json_option, pass_operator
+from fleet.cli.context import Operator, folder, json_option, pass_operator, print_json
 from fleet.core.errors import EXIT_ATTENTION, UserError
 from fleet.core.terminal import Terminal, say
 from fleet.core.untrusted import one_line
 from fleet.ops import ask as asking
 from fleet.ops import commands, deployed_stacks, fleet_view, pin_ami, preflight, review, status
 from fleet.ops.checks import Ground
-
-
-def print_json(value: Any) -> None:
-    """One object, for scripts."""
-    click.echo(json.dumps(value, indent=2, default=str))
 
 
 @click.command("preflight")

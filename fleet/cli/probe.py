@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from fleet.cli.context import Operator, folder, json_option, pass_operator
-from fleet.cli.operate import invoke_watchdog, print_json
+from fleet.cli.context import Operator, folder, json_option, pass_operator, print_json
+from fleet.cli.operate import invoke_watchdog
 from fleet.core.errors import UserError
 from fleet.core.terminal import say
 from fleet.ops import commands, probing
