@@ -18,7 +18,7 @@ from fleet.core.terminal import Terminal, say
 from fleet.core.untrusted import one_line
 from fleet.ops import ask as asking
 from fleet.ops import commands, deployed_stacks, fleet_view, pin_ami, preflight, review, status
-from fleet.ops.checks import Ground
+from fleet.ops.checks import Ground, Level
 
 
 @click.command("preflight")
@@ -33,12 +33,12 @@ def preflight_command(operator: Operator, as_json: bool) -> None:
     \b
     Example:  fleetctl preflight --json | jq '.[] | select(.level == "fail")'
     """
-    lines = preflight.run(preflight.checks(operator.settings), Ground(operator.settings, operator.aws))
+    found = preflight.run(preflight.checks(operator.settings), Ground(operator.settings, operator.aws))
     if as_json:
-        print_json([{"check": line.check, **dataclasses.asdict(line.finding)} for line in lines])
+        print_json([{"check": check, **dataclasses.asdict(finding)} for check, finding in found.items()])
     else:
-        tables.preflight(lines)
-    if not preflight.all_right(lines):
+        tables.preflight(found)
+    if any(finding.level is Level.FAIL for finding in found.values()):
         raise click.exceptions.Exit(EXIT_ATTENTION)
 
 

@@ -59,15 +59,11 @@ def rolling(ground: Ground) -> Finding:
     return passed("no re-arm and no instance refresh is under way")
 
 
-CHECKS: tuple[tuple[str, Check], ...] = (
-    ("settings", checks_deploy.settings),
-    ("launching", launching),
-    ("rolling", rolling),
-)
+CHECKS: dict[str, Check] = {"settings": checks_deploy.settings, "launching": launching, "rolling": rolling}
 
 
 def require_clear(ground: Ground) -> None:
     """Raises UserError with what was found and the way out, all of it together."""
-    found = [check(ground) for _, check in CHECKS]
+    found = [check(ground) for check in CHECKS.values()]
     if bad := [f"{each.found}\n  {each.remedy}" for each in found if each.level is Level.FAIL]:
         raise UserError("\n".join(["Nothing was deployed:", *bad]))

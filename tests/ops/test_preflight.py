@@ -70,11 +70,10 @@ def an_image(**change: Any) -> dict[str, Any]:
 
 def test_an_image_of_another_region_is_missing_by_name(settings: Settings, answers: Any) -> None:
     aws = answers({"ec2 DescribeImages": {"Images": []}})
-    (line,) = preflight.run(
-        [("machine image", fleet.image)], Ground(dataclasses.replace(settings, ami_id="ami-0a1b2c3d"), aws)
-    )
-    assert line.finding.level is Level.FAIL
-    assert "ami-0a1b2c3d does not exist in us-east-2" in line.finding.found
+    ground = Ground(dataclasses.replace(settings, ami_id="ami-0a1b2c3d"), aws)
+    (found,) = preflight.run({"machine image": fleet.image}, ground).values()
+    assert found.level is Level.FAIL
+    assert "ami-0a1b2c3d does not exist in us-east-2" in found.found
 
 
 def stored(**heads: Any) -> dict[str, Any]:
@@ -373,26 +372,25 @@ def test_a_role_in_another_partition_is_asked_about_that_partitions_resources(as
 def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answers: Any) -> None:
     denied = AccessDeniedError("servicequotas:GetServiceQuota", "grant it")
     aws = answers({"service-quotas GetServiceQuota": denied})
-    (line,) = preflight.run([("spot quota", account.spot_quota)], Ground(settings, aws))
-    assert line.finding.level is Level.FAIL
-    assert line.finding.found == "could not be checked: servicequotas:GetServiceQuota"
-    assert not preflight.all_right([line])
+    (found,) = preflight.run({"spot quota": account.spot_quota}, Ground(settings, aws)).values()
+    assert found.level is Level.FAIL
+    assert found.found == "could not be checked: servicequotas:GetServiceQuota"
 
 
 def test_a_check_that_stumbles_is_one_failed_line_and_the_others_are_heard(settings: Settings, answers: Any) -> None:
     identity = {"sts GetCallerIdentity": {"Account": "1", "Arn": "a"}}
     aws = answers({"service-quotas GetServiceQuota": {"Quota": {}}, **identity})
-    checks = [("spot quota", account.spot_quota), ("credentials", account.credentials)]
-    stumbled, heard = preflight.run(checks, Ground(settings, aws))
-    assert stumbled.finding.level is Level.FAIL
-    assert stumbled.finding.found == "could not be checked: KeyError: 'Value'"
-    assert heard.finding.level is Level.PASS
+    checks = {"spot quota": account.spot_quota, "credentials": account.credentials}
+    stumbled, heard = preflight.run(checks, Ground(settings, aws)).values()
+    assert stumbled.level is Level.FAIL
+    assert stumbled.found == "could not be checked: KeyError: 'Value'"
+    assert heard.level is Level.PASS
 
 
 def test_without_credentials_there_is_one_message_instead_of_fifteen(settings: Settings, answers: Any) -> None:
     aws = answers({"sts GetCallerIdentity": CredentialsError("no credentials", "sign in")})
     with pytest.raises(CredentialsError):
-        preflight.run(preflight.CHECKS[:2], Ground(settings, aws))
+        preflight.run({"credentials": account.credentials, "bootstrap": account.bootstrap}, Ground(settings, aws))
 
 
 # --- what stands in the way of a deploy --------------------------------------------------------------------------
