@@ -25,7 +25,7 @@ from fleet.core.cdk_cli import program
 from fleet.core.errors import UserError, exit_with
 from fleet.core.untrusted import printable
 from fleet.modelstore import release, upload
-from fleet.ops import checks_roll
+from fleet.ops import checks_deploy
 from fleet.ops.checks import Ground
 
 ASSEMBLY = "cdk.out"
@@ -41,7 +41,7 @@ S3_USD_PER_GB_MONTH = 0.023  # S3 Standard, us-east-2, July 2026
 def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     """Refuse what would hang or be refused; synthesize once; store, check, rest."""
     aws = _account(settings, arguments)
-    checks_roll.require_clear(Ground(settings, aws))
+    checks_deploy.require_clear(Ground(settings, aws))
     if settings.gateway is None:
         end_gateway(aws, settings, arguments)
     profile = _profile(arguments)  # the templates name the account of the credentials that they are made with

@@ -14,7 +14,6 @@ from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
 from fleet.ops import checks_gateway as gateway
 from fleet.ops import checks_network as network
-from fleet.ops import checks_roll as roll
 from fleet.ops.checks import Check, Finding, Ground, failed
 
 # In the order in which an operator would want to hear of them.
@@ -36,7 +35,7 @@ CHECKS: dict[str, Check] = {
     "release": fleet.released,
     "subscriptions": fleet.subscriptions,
     "lever and mode": fleet.lever,
-    **roll.CHECKS,
+    **deploy.IN_THE_WAY,
     "watchdog's role": flip.watchdog_role,
 }
 

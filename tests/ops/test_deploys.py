@@ -22,7 +22,7 @@ from fleet.eventlog.events import Event
 from fleet.localaws import EmbeddedError, assembly, iam_policies
 from fleet.localaws.deployed import Deployed
 from fleet.ops.checks import Ground
-from fleet.ops.checks_roll import require_clear
+from fleet.ops.checks_deploy import require_clear
 from tests.drills.by_hand import HOUR, START, build, market, told
 from tests.embedded_fleet import put
 from tests.synth import ROOT, change_user_data

@@ -17,7 +17,6 @@ from fleet.ops import checks_deploy as deploy
 from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
 from fleet.ops import checks_network as network
-from fleet.ops import checks_roll as roll
 from fleet.ops import preflight
 from fleet.ops.checks import Finding, Ground, Level
 from tests.synth import ROOT
@@ -419,7 +418,7 @@ def test_a_rearm_or_a_refresh_under_way_fails(ask: Any, state: dict[str, str], r
             "InstanceRefreshes": [{"InstanceRefreshId": "r-1", "Status": refresh}]
         },
     }
-    answer = ask(roll.rolling, scripted)
+    answer = ask(deploy.rolling, scripted)
     assert (answer.level is Level.FAIL) is bool(found)
     assert answer.found.startswith(found)
 
@@ -427,7 +426,7 @@ def test_a_rearm_or_a_refresh_under_way_fails(ask: Any, state: dict[str, str], r
 def test_a_state_that_cannot_be_read_hides_no_refresh(ask: Any) -> None:
     scripted = {**group_with(), "ssm GetParameters": {"Parameters": []}}
     scripted["autoscaling DescribeInstanceRefreshes"] = {"InstanceRefreshes": []}
-    assert ask(roll.rolling, scripted).level is Level.PASS
+    assert ask(deploy.rolling, scripted).level is Level.PASS
 
 
 # --- one check, one world, what it finds; the last words stand in what was found or in its remedy ---------------------
@@ -601,19 +600,18 @@ FOUND: tuple[tuple[Any, dict[str, Any], dict[str, Any], Level, str], ...] = (
     (deploy.alarm, lit("ALARM"), {}, WARN, "hold the watchdog back"),
     (deploy.alarm, lit("OK"), {}, PASS, ""),
     (deploy.alarm, lit(), {}, PASS, ""),
-    (roll.launching, NO_GROUP, {}, WARN, ""),
-    (roll.rolling, NO_GROUP, {}, WARN, ""),
-    (roll.launching, group_with("AZRebalance", "Launch"), {}, FAIL, "Launch is suspended (User suspended)"),
-    (roll.launching, group_with("AZRebalance", "Launch"), {}, FAIL, "`fleetctl resume"),
-    (roll.launching, group_with("AZRebalance", "Terminate"), {}, WARN, "suspended, and not by the watchdog: Terminate"),
+    (deploy.launching, NO_GROUP, {}, WARN, ""),
+    (deploy.rolling, NO_GROUP, {}, WARN, ""),
+    (deploy.launching, group_with("AZRebalance", "Launch"), {}, FAIL, "Launch is suspended (User suspended)"),
     (
-        roll.launching,
+        deploy.launching,
         group_with("AZRebalance", "Terminate"),
         {},
         WARN,
-        "resume-processes --auto-scaling-group-name llm-gpu --scaling-processes Terminate",
+        "suspended, and not by the watchdog: Terminate\n"
+        "aws autoscaling resume-processes --auto-scaling-group-name llm-gpu --scaling-processes Terminate",
     ),
-    (roll.launching, group_with("AZRebalance"), {}, PASS, ""),
+    (deploy.launching, group_with("AZRebalance"), {}, PASS, ""),
 )
 
 

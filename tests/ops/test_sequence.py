@@ -78,7 +78,7 @@ def commands(account: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, .
     monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
     monkeypatch.setattr(deploy.upload, "store_bucket", lambda *_: "store")
     monkeypatch.setattr(deploy.upload, "missing", lambda *_: [])
-    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
+    monkeypatch.setattr(deploy.checks_deploy, "require_clear", lambda _: None)
     return commands
 
 
@@ -224,7 +224,7 @@ def test_an_interrupted_verb_says_that_cloudformation_goes_on_and_shows_no_trace
 
     account()
     monkeypatch.setattr(deploy, "_cdk", interrupted)
-    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
+    monkeypatch.setattr(deploy.checks_deploy, "require_clear", lambda _: None)
     settings = validation.load(CDK_JSON)
     monkeypatch.setattr(deploy.validation, "load", lambda: settings)
     monkeypatch.setattr("sys.argv", ["deploy", verb])
