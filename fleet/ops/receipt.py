@@ -167,12 +167,10 @@ def _outcome(decisions: Sequence[Event], log: Sequence[Event]) -> dict[str, Any]
     def times(*actions: str) -> list[str]:
         return [_text(event.at) for event in decisions if event.fields.get("action") in actions]
 
-    rearms = times("re-arm")
     return {
         "failovers": times("failover"),
         "bridged": times("bridged"),
-        "rearm": rearms[0] if rearms else None,
-        "rearms": rearms,
+        "rearms": times("re-arm"),
         "pinned": next(iter(times("gave-up", "pinned")), None),
         "skipped": times("skipped"),
         "mail": sum(event.kind == "mail" for event in log),

@@ -24,7 +24,9 @@ def payload(value: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def scripted(answers: Any) -> Any:
+def scripted(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(commands, "BUSY_PAUSE_SECONDS", 0)
+
     def make(*script: Any) -> Any:
         turns = iter(script)
         return answers({"lambda Invoke": lambda **_: next(turns)})
@@ -33,7 +35,7 @@ def scripted(answers: Any) -> Any:
 
 
 def press(aws: Any, command: str = "pin") -> dict[str, Any]:
-    return commands.press(aws, "llm", command, who="me@here", why="holiday", pause_seconds=0)
+    return commands.press(aws, "llm", command, who="me@here", why="holiday")
 
 
 @pytest.mark.parametrize("command", ["pin", "arm", "resume", "scan", "probe"])

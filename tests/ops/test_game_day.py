@@ -142,7 +142,7 @@ def test_the_summary_counts_failures_and_the_longest_outage() -> None:
         LoadRequest(7, 3, ""),
     ]
     found = Summary.of(requests)
-    assert (found.requests, found.failed, found.median_seconds, found.worst_seconds) == (4, 2, 3, 3)
+    assert (found.requests, found.failed) == (4, 2)
     assert (found.longest_outage_seconds, found.errors) == (5, ("refused",))
 
 

@@ -65,6 +65,7 @@ class Calls(Aws):
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setattr(upload, "PART_BYTES", PART)
     with mock_aws():
         calls = Calls()
         location = {"LocationConstraint": "us-east-2"}
@@ -81,7 +82,7 @@ def test_published_file_carries_its_checksum_and_an_etag_that_the_part_size_fixe
     aws: Calls, settings: Settings, files: dict[str, Path]
 ) -> None:
     gguf = checked(settings, files, "gguf")
-    assert upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, gguf, quiet)
     head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=settings.model.gguf.key)
     body = files["gguf"].read_bytes()
     digests = [hashlib.md5(body[at : at + PART], usedforsecurity=False).digest() for at in range(0, len(body), PART)]
@@ -112,13 +113,13 @@ def test_broken_upload_goes_on_with_the_parts_that_are_missing(
     gguf = checked(settings, files, "gguf")
     aws.fails_at = 3
     with pytest.raises(UnreachableError):
-        upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+        upload.upload(aws, BUCKET, gguf, quiet)
     assert upload.missing(aws, BUCKET, settings) == [
         artifact.key for artifact in (settings.model.engine, settings.model.gguf, settings.model.modelfile)
     ]
     aws.fails_at = 0
     aws.made.clear()
-    assert upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, gguf, quiet)
     assert aws.made.count("UploadPart") == 1
     assert "CreateMultipartUpload" not in aws.made
     found = aws.call("s3", "GetObject", Bucket=BUCKET, Key=gguf.key)
@@ -138,11 +139,11 @@ def test_unfinished_upload_of_other_bytes_is_ended_and_not_resumed(
 ) -> None:
     aws.fails_at = 3
     with pytest.raises(UnreachableError):
-        upload.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet, part_bytes=PART)
+        upload.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet)
     aws.fails_at = 0
     files["gguf"].write_bytes(change(files["gguf"].read_bytes()))
     other = checked(settings, files, "gguf")
-    assert upload.upload(aws, BUCKET, other, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, other, quiet)
     assert ended.items() <= Counter(aws.made).items()
     head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=other.key)
     assert head["Metadata"]["sha256"] == other.sha256
