@@ -76,16 +76,3 @@ def test_a_fleet_that_nobody_saves_is_a_miss(play: Play, made: dict[str, str], t
     done = play(2)
     assert done.exit_code == 3
     assert "another box serves: not within 1020 s" in receipts(tmp_path)["successor"]["seen"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--scenario", "1"], "allowed: --live --scenario N (here: `make chaos`)"),
-        (["--live", "--scenario", "5"], "5 is not in the range 1<=x<=4"),
-    ],
-)
-def test_a_scenario_is_for_an_account_and_one_of_four(arguments: list[str], said: str) -> None:
-    done = CliRunner().invoke(main, ["game-day", *arguments])
-    assert done.exit_code == 2
-    assert said in done.output

@@ -207,23 +207,6 @@ def test_weights_that_do_not_fit_the_gpu_are_refused(settings: Settings, files: 
     assert not list(upload.LOOKS["gguf"](files["gguf"], quantized))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "publish: no file given; allowed: one or more of --engine, --gguf, --modelfile; or --built alone\n"),
-        (
-            ("--gguf", "nowhere.gguf"),
-            "publish: nothing was uploaded\n  --gguf nowhere.gguf: no such file; a readable file is needed\n",
-        ),
-    ],
-)
-def test_bad_input_ends_with_code_2_and_one_message(arguments: tuple[str, ...], message: str) -> None:
-    result = CliRunner().invoke(main, ["--settings", str(CDK_JSON), "publish", *arguments])
-    assert result.exit_code == 2
-    assert result.stderr.endswith(message)
-    assert "Traceback" not in result.output
-
-
 def test_command_publishes_all_three_and_says_what_is_next(
     aws: Calls, settings: Settings, files: dict[str, Path]
 ) -> None:
