@@ -203,13 +203,6 @@ def test_preflight_of_the_deployed_fleet_fails_nothing_and_only_reads(live: Depl
     assert all(call.split(":")[1].startswith(READS) for call in asked(live, before))
 
 
-def test_preflight_sees_a_quota_that_went(live: Deployed, fleetctl: Fleetctl) -> None:
-    live.aws.control("quota", code="L-DB2E81BA", vcpus=4)
-    done = fleetctl("preflight")
-    assert done.exit_code == 3
-    assert "on-demand G/VT quota 4 vCPUs: no room for a successor" in done.output
-
-
 def test_preflight_sees_a_role_that_lost_its_launch_grants(live: Deployed, fleetctl: Fleetctl) -> None:
     iam, role = live.aws.client("iam"), live.role("group", "WatchdogRole")
     for policy in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:

@@ -99,14 +99,6 @@ def test_what_is_there_already_is_not_sent_again(aws: Calls, settings: Settings,
     assert aws.made == ["HeadObject"]
 
 
-def test_changed_file_replaces_the_old_one(aws: Calls, settings: Settings, files: dict[str, Path]) -> None:
-    upload.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
-    files["modelfile"].write_text("FROM ./other.gguf\n")
-    assert upload.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
-    found = aws.call("s3", "GetObject", Bucket=BUCKET, Key=settings.model.modelfile.key)
-    assert found["Body"].read() == b"FROM ./other.gguf\n"
-
-
 def test_broken_upload_goes_on_with_the_parts_that_are_missing(
     aws: Calls, settings: Settings, files: dict[str, Path]
 ) -> None:
