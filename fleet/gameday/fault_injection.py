@@ -3,7 +3,6 @@
 `make chaos` plays the same four on one machine. The experiments' templates are a stack of their own (`make faults`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +13,6 @@ from fleet.core import names
 from fleet.gameday.scenario import Day, Step
 from fleet.gameday.stage import StageError, until
 
-POLL_SECONDS = 15.0
 STARTS_SECONDS = 300
 LONG_PROMPT = "word " * 4096  # 4096 tokens at least
 
@@ -37,19 +35,19 @@ SCENARIOS = {
 }
 
 
-def steps(settings: Settings, number: int, sleep: Callable[[float], None]) -> tuple[tuple[str, str, Step], ...]:
+def steps(settings: Settings, number: int) -> tuple[tuple[str, str, Step], ...]:
     """Of one scenario, for `scenario.play`."""
     chosen = SCENARIOS[number]
     dark, boot = dark_seconds(settings), settings.boot.warm_budget_seconds
     if chosen.fault == names.FAULT_NOTICE:
-        fault = Fault(chosen.fault, names.NOTICE_SECONDS + boot, sleep)
+        fault = Fault(chosen.fault, names.NOTICE_SECONDS + boot)
         last: tuple[str, str, Step] = (
             "successor",
             f"the box that had the notice is gone and another serves within {fault.seconds} s",
             fault.replaced,
         )
     else:
-        fault = Fault(chosen.fault, names.NOTICE_SECONDS + dark + boot, sleep)
+        fault = Fault(chosen.fault, names.NOTICE_SECONDS + dark + boot)
         last = (
             "on-demand",
             f"the watchdog failed over within {dark} s of the dark; on-demand serves {boot} s later",
@@ -66,9 +64,9 @@ def steps(settings: Settings, number: int, sleep: Callable[[float], None]) -> tu
 class Fault:
     """One fault's steps, and what they hand on: the template, the boxes that were there, when it began."""
 
-    def __init__(self, name: str, seconds: int, sleep: Callable[[float], None]) -> None:
+    def __init__(self, name: str, seconds: int) -> None:
         """`seconds`: by when the fleet has helped itself."""
-        self.name, self.seconds, self._sleep = name, seconds, sleep
+        self.name, self.seconds = name, seconds
         self.template = ""
         self.boxes: tuple[str, ...] = ()
         self.began = datetime.now(UTC)
@@ -92,7 +90,7 @@ class Fault:
             found = day.stage.aws.call("fis", "GetExperiment", id=id)["experiment"]["state"]
             return found if found["status"] not in ("pending", "initiating") else None
 
-        found = self._wait("the experiment has begun", state, STARTS_SECONDS)
+        found = until("the experiment has begun", state, STARTS_SECONDS)
         held = found["status"] in ("running", "completing", "completed")
         return held, f"experiment {id}: {found['status']} {found.get('reason', '')}".strip()
 
@@ -104,7 +102,7 @@ class Fault:
             gone = set(self.boxes) - {box.id for box in world.alive}
             return gone and set(world.healthy) - set(self.boxes) and sorted(gone)
 
-        gone = self._wait("another box serves", fresh, self.seconds)
+        gone = until("another box serves", fresh, self.seconds)
         return True, f"{', '.join(gone)} is gone, another serves"
 
     def failed_over(self, day: Day) -> tuple[bool, str]:
@@ -115,7 +113,7 @@ class Fault:
             boxes = (world.instances.get(id) for id in world.healthy)
             return any(box is not None and not box.spot for box in boxes)
 
-        self._wait("an on-demand box serves", serves, self.seconds)
+        until("an on-demand box serves", serves, self.seconds)
         made = [each for each in day.look().decisions if each.record.get("action") == "failover"]
         mine = [each for each in made if each.at >= self.began]
         if not mine:
@@ -124,9 +122,6 @@ class Fault:
         after = (mine[0].at - self.began).total_seconds() - names.NOTICE_SECONDS
         held = after <= dark_seconds(day.stage.settings)
         return held, f"failover {after:.0f} s after the boxes went; on-demand serves"
-
-    def _wait(self, what: str, happened: Callable[[], Any], seconds: float) -> Any:
-        return until(what, happened, seconds=seconds, every=POLL_SECONDS, sleep=self._sleep)
 
 
 def template(day: Day, fault: str) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet.cli import look_back
 from fleet.cli.fleetctl import main
 from fleet.core import names
 from fleet.localaws.deployed import Deployed
@@ -26,7 +25,7 @@ def play(live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
     """One scenario; `meanwhile` is done whenever the command waits."""
 
     def run(number: int, meanwhile: Callable[[], None] = lambda: None) -> Result:
-        monkeypatch.setattr(look_back.time, "sleep", lambda _: meanwhile())
+        monkeypatch.setattr("time.sleep", lambda _: meanwhile())
         arguments = ["game-day", "--live", "--scenario", str(number), "--yes", "--no-load", "--endpoint", "http://x"]
         return CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "day")], env=live.aws.environment())
 
