@@ -1,6 +1,5 @@
 """The one table of wrong uses: what somebody typed, and every word of the answer. Run by unit/test_wrong_uses.py."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from fleet.config.pools import POOLS
@@ -18,43 +17,25 @@ SIGNED = "gateway.fallback.sign_as signs for that service in the fleet's region;
 ONE_OF_THEM = "either this, a key's name in Secrets Manager, or gateway.fallback.sign_as: one of them"
 
 
-@dataclass(frozen=True)
-class WrongSettings:
-    """The tests' cdk.json with some keys (dotted) of the fleet replaced, and the lines that answer."""
-
-    name: str
-    edits: dict[str, Any]
-    lines: tuple[str, ...] = field(default=())
-
-
-SETTINGS = (
-    WrongSettings(
-        "a name that no AWS resource takes",
+# The tests' cdk.json with some keys (dotted) of the fleet replaced, and the lines that answer.
+SETTINGS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "a name that no AWS resource takes": (
         {"fleet_name": "My_Fleet"},
         ('fleet_name = "My_Fleet": 2 to 19 of a-z, 0-9 and -, a letter first, no - last',),
     ),
-    WrongSettings(
-        "a name that AWS keeps to itself",
+    "a name that AWS keeps to itself": (
         {"fleet_name": "ssm"},
         (f'fleet_name = "ssm": {NOT_RESERVED}',),
     ),
-    WrongSettings(
-        "a name that no bucket may begin with",
-        {"fleet_name": "xn--llm"},
-        (f'fleet_name = "xn--llm": {NOT_RESERVED}',),
-    ),
-    WrongSettings(
-        "a port that the box needs itself",
+    "a port that the box needs itself": (
         {"port": 21434},
         ("port = 21434: none of 21434, 21435: engine and lane have them on loopback",),
     ),
-    WrongSettings(
-        "a required key left out",
+    "a required key left out": (
         {"model.gguf": ABSENT},
         ("model.gguf: missing; an object with key, sha256",),
     ),
-    WrongSettings(
-        "a key that does not exist",
+    "a key that does not exist": (
         {"watchdog": {"grace": 900}},
         (
             "watchdog.grace = 900: unknown key; allowed are alarm_minutes, grace_seconds, skip_cap_seconds, scan_seconds, "
@@ -63,96 +44,78 @@ SETTINGS = (
             "on_demand_hours_per_day",
         ),
     ),
-    WrongSettings(
-        "a number in quotation marks",
+    "a number in quotation marks": (
         {"capacity.max": "2"},
         ('capacity.max = "2": a whole number from 1 to 40',),
     ),
-    WrongSettings(
-        "a fraction where a whole number belongs",
+    "a fraction where a whole number belongs": (
         {"watchdog": {"scan_seconds": 1800.5}},
         ("watchdog.scan_seconds = 1800.5: a whole number from 300 to 3600",),
     ),
-    WrongSettings(
-        "true where a number belongs",
+    "true where a number belongs": (
         {"watchdog": {"cooldown_seconds": True}},
         ("watchdog.cooldown_seconds = true: a whole number from 0 to 86400",),
     ),
-    WrongSettings(
-        "a number out of bounds",
+    "a number out of bounds": (
         {"port": 80},
         ("port = 80: a whole number from 1024 to 65535",),
     ),
-    WrongSettings(
-        "one string where a list belongs",
+    "one string where a list belongs": (
         {"pools": "g6.xlarge"},
         ('pools = "g6.xlarge": a list, each a string',),
     ),
-    WrongSettings(
-        "a number in a list of strings",
+    "a number in a list of strings": (
         {"zones": ["us-east-2a", 2]},
         ("zones[1] = 2: a string",),
     ),
-    WrongSettings(
-        "a section that is no object",
+    "a section that is no object": (
         {"drain": 105},
         (
             "drain = 105: an object with budget_seconds, safety_margin_seconds, planned_seconds, deregistration_delay_seconds, "
             "termination_hook_seconds",
         ),
     ),
-    WrongSettings(
-        "a mode that a fleet cannot start in",
+    "a mode that a fleet cannot start in": (
         {"initial_mode": "on-demand-failover"},
         ('initial_mode = "on-demand-failover": one of spot-armed, on-demand-pinned',),
     ),
-    WrongSettings(
-        "an engine version that floats",
+    "an engine version that floats": (
         {"model.engine_version": "latest"},
         ('model.engine_version = "latest": a pinned version such as 0.11.4',),
     ),
-    WrongSettings(
-        "a checksum cut short",
+    "a checksum cut short": (
         {"model.gguf.sha256": "abc123"},
         ('model.gguf.sha256 = "abc123": 64 hexadecimal digits, or empty',),
     ),
-    WrongSettings(
-        "an image that is no id",
+    "an image that is no id": (
         {"ami_id": "latest"},
         ('ami_id = "latest": an id such as ami-0a1b2c3d',),
     ),
-    WrongSettings(
-        "a pool that nobody knows",
+    "a pool that nobody knows": (
         {"pools": ["g6.xlarge", "p9.xlarge"], "score_types": ["g6.xlarge", "p9.xlarge", "g5.xlarge"]},
         (f'pools[1] = "p9.xlarge": one of {", ".join(sorted(POOLS))}, or a type described in own_pools',),
     ),
-    WrongSettings(
-        "no pool",
+    "no pool": (
         {"pools": []},
         ("pools = []: at least one instance type",),
     ),
-    WrongSettings(
-        "a model that does not fit one of the pools",
+    "a model that does not fit one of the pools": (
         {"pools": ["g6.xlarge", "g4dn.xlarge"], "score_types": ["g6.xlarge", "g4dn.xlarge", "g5.xlarge"]},
         ("model.gpu_memory_gib = 17.6: at most the GPU memory of pool g4dn.xlarge (15.0 GiB)",),
     ),
-    WrongSettings(
-        "an own pool whose spot price is above on-demand",
+    "an own pool whose spot price is above on-demand": (
         {"own_pools": [{**OWN_POOL, "spot_usd": 2.5}]},
         ("own_pools[0].spot_usd = 2.5: at most on_demand_usd (1.861)",),
     ),
-    WrongSettings(
-        "one own pool described twice",
+    "one own pool described twice": (
         {"own_pools": [OWN_POOL, {**OWN_POOL, "spot_usd": 0.9}]},
         ('own_pools = "g6e.xlarge": each only once',),
     ),
-    WrongSettings(
-        "an own pool of another architecture than the image",
+    "an own pool of another architecture than the image": (
         {"own_pools": [{**OWN_POOL, "instance_type": "g5g.xlarge"}]},
         ('own_pools[0].instance_type = "g5g.xlarge": an x86_64 type, as the image is',),
     ),
-    WrongSettings(
-        "three score types of which two are the same",
+    "three score types of which two are the same": (
         {"score_types": ["g6.xlarge", "g5.xlarge", "g6.xlarge"]},
         (
             'score_types = ["g6.xlarge", "g5.xlarge", "g6.xlarge"]: at least three differently named types: with fewer '
@@ -160,103 +123,86 @@ SETTINGS = (
             'score_types = "g6.xlarge": each only once',
         ),
     ),
-    WrongSettings(
-        "score types that leave out a pool",
+    "score types that leave out a pool": (
         {"score_types": ["g6.xlarge", "g6.2xlarge", "g5.2xlarge"]},
         (
             'score_types = ["g6.xlarge", "g6.2xlarge", "g5.2xlarge"]: every pool among them (missing: g5.xlarge): '
             "a score holds for the types it was asked for",
         ),
     ),
-    WrongSettings(
-        "no room for launch-first",
+    "no room for launch-first": (
         {"capacity.max": 1},
         ("capacity.max = 1: above capacity.min (1), or no successor can launch before its predecessor ends",),
     ),
-    WrongSettings(
-        "growth that grows nothing",
+    "growth that grows nothing": (
         {"capacity": {"min": 2, "grow_to": 2, "max": 4}},
         ("capacity.grow_to = 2: above capacity.min (2), or null",),
     ),
-    WrongSettings(
-        "growth into the successors' room",
+    "growth into the successors' room": (
         {"capacity.grow_to": 2},
         ("capacity.grow_to = 2: below capacity.max (2), or no successor of a grown group can launch first",),
     ),
-    WrongSettings(
-        "more on-demand base than boxes",
+    "more on-demand base than boxes": (
         {"capacity.on_demand_base": 2},
         ("capacity.on_demand_base = 2: at most capacity.min (1)",),
     ),
-    WrongSettings(
-        "grace below the warm boot budget",
+    "grace below the warm boot budget": (
         {"watchdog": {"grace_seconds": 600}},
         ("watchdog.grace_seconds = 600: at least boot.warm_budget_seconds (900), or a healthy boot is called stuck",),
     ),
-    WrongSettings(
-        "skip cap not above grace",
+    "skip cap not above grace": (
         {"watchdog": {"skip_cap_seconds": 900}},
         ("watchdog.skip_cap_seconds = 900: above watchdog.grace_seconds (900)",),
     ),
-    WrongSettings(
-        "a scan that no schedule can run",
+    "a scan that no schedule can run": (
         {"watchdog": {"scan_seconds": 1810}},
         ("watchdog.scan_seconds = 1810: whole minutes, as the schedule's rate",),
     ),
-    WrongSettings(
-        "a valve that can never close",
+    "a valve that can never close": (
         {"watchdog": {"valve_failovers": 9}},
         (
             "watchdog.valve_window_seconds = 86400: above 8 times watchdog.cooldown_seconds (10800), or 9 failovers never "
             "fall into one window",
         ),
     ),
-    WrongSettings(
-        "a served share that one drought misses",
+    "a served share that one drought misses": (
         {"watchdog": {"served_percent": 83, "alarm_minutes": 12, "skip_cap_seconds": 1800}},
         (
             "watchdog.served_percent = 83: at most 82, or less of watchdog.served_window_seconds is dark than in one drought, "
             "whose alarm waits for its window and the skip cap (2520 s)",
         ),
     ),
-    WrongSettings(
-        "a window that is all taken up by the skip cap",
+    "a window that is all taken up by the skip cap": (
         {"watchdog": {"served_window_seconds": 3600, "skip_cap_seconds": 7200}},
         (
             "watchdog.served_percent = 70: at most 0, or less of watchdog.served_window_seconds is dark than in one drought, "
             "whose alarm waits for its window and the skip cap (7920 s)",
         ),
     ),
-    WrongSettings(
-        "trials before the cooldown is over",
+    "trials before the cooldown is over": (
         {"watchdog": {"trial_return_seconds": 7200}},
         ("watchdog.trial_return_seconds = 7200: at least watchdog.cooldown_seconds (10800)",),
     ),
-    WrongSettings(
-        "a re-arm that no cold boot can make",
+    "a re-arm that no cold boot can make": (
         {"watchdog": {"rearm_timeout_seconds": 1200}},
         (
             "watchdog.rearm_timeout_seconds = 1200: at least boot.cold_budget_seconds (1500), or no cold successor can "
             "finish",
         ),
     ),
-    WrongSettings(
-        "a cold boot quicker than a warm one",
+    "a cold boot quicker than a warm one": (
         {"boot": {"cold_budget_seconds": 600}},
         ("boot.cold_budget_seconds = 600: at least boot.warm_budget_seconds (900)",),
     ),
-    WrongSettings(
-        "a launch hook that gives up before a cold boot",
+    "a launch hook that gives up before a cold boot": (
         {"boot": {"hook_heartbeat_seconds": 1000}},
         ("boot.hook_heartbeat_seconds = 1000: at least boot.cold_budget_seconds (1500)",),
     ),
-    WrongSettings(
-        "a deregistration delay below the drain budget",
+    "a deregistration delay below the drain budget": (
         {"drain": {"deregistration_delay_seconds": 60}},
         ("drain.deregistration_delay_seconds = 60: at least drain.budget_seconds (105), or streams are cut",),
     ),
-    WrongSettings(
-        "a termination hook shorter than the deregistration delay",
+    "a termination hook shorter than the deregistration delay": (
         {"drain": {"termination_hook_seconds": 110}},
         (
             "drain.termination_hook_seconds = 110: at least drain.deregistration_delay_seconds (120)",
@@ -264,30 +210,25 @@ SETTINGS = (
             "(600) and drain.safety_margin_seconds (15), or streams are cut",
         ),
     ),
-    WrongSettings(
-        "one zone",
+    "one zone": (
         {"zones": ["us-east-2a"]},
         ('zones = ["us-east-2a"]: at least two different zones: one zone\'s market is one market',),
     ),
-    WrongSettings(
-        "a zone of another region",
+    "a zone of another region": (
         {"zones": ["us-east-2a", "us-west-2b"]},
         ('zones[1] = "us-west-2b": a zone of region us-east-2, such as us-east-2a',),
     ),
-    WrongSettings(
-        "subnets without their VPC",
+    "subnets without their VPC": (
         {"network.subnet_ids": ["subnet-0a1b2c3d"]},
         (
             'network.subnet_ids = ["subnet-0a1b2c3d"]: empty unless network.vpc_id names the existing VPC they belong to',
         ),
     ),
-    WrongSettings(
-        "a VPC without its subnets",
+    "a VPC without its subnets": (
         {"network.vpc_id": "vpc-0a1b2c3d"},
         ("network.subnet_ids = []: one subnet of network.vpc_id per zone, in order",),
     ),
-    WrongSettings(
-        "a subnet that is no id, and one route table for three",
+    "a subnet that is no id, and one route table for three": (
         {
             "network.vpc_id": "vpc-0a1b2c3d",
             "network.subnet_ids": ["subnet-0a1b2c3d", "mine", "subnet-0a1b2c3f"],
@@ -299,24 +240,21 @@ SETTINGS = (
             'network.subnet_ids[1] = "mine": an id such as subnet-0a1b2c3d',
         ),
     ),
-    WrongSettings(
-        "one subnet for two zones",
+    "one subnet for two zones": (
         {
             "network.vpc_id": "vpc-0a1b2c3d",
             "network.subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3d", "subnet-0a1b2c3f"],
         },
         ('network.subnet_ids = "subnet-0a1b2c3d": each only once',),
     ),
-    WrongSettings(
-        "private subnets of no VPC",
+    "private subnets of no VPC": (
         {"network.private_subnets": True},
         (
             "network.private_subnets = true: false unless network.vpc_id names a VPC whose subnets reach AWS by a NAT or "
             "by endpoints",
         ),
     ),
-    WrongSettings(
-        "a public balancer in private subnets",
+    "a public balancer in private subnets": (
         {
             "network.vpc_id": "vpc-0a1b2c3d",
             "network.subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3e", "subnet-0a1b2c3f"],
@@ -325,21 +263,18 @@ SETTINGS = (
         },
         ("network.allow_public = true: false with network.private_subnets: callers could not come in",),
     ),
-    WrongSettings(
-        "more zones than there are ranges",
+    "more zones than there are ranges": (
         {"zones": [f"us-east-2{letter}" for letter in "abcdefghi"]},
         (
             'zones = ["us-east-2a", "us-east-2b", "us-east-2c", "us-east-2d", "us-east-2e", "us-east-2f", "us-east-2g", '
             '"us-east-2h", "us-east-2i"]: at most 8: that many ranges are cut from network.cidr',
         ),
     ),
-    WrongSettings(
-        "a VPC range that is public",
+    "a VPC range that is public": (
         {"network.cidr": "8.8.0.0/16"},
         ('network.cidr = "8.8.0.0/16": a private IPv4 range from /16 to /24, such as 10.42.0.0/20',),
     ),
-    WrongSettings(
-        "ranges with a netmask, which Python knows and AWS does not",
+    "ranges with a netmask, which Python knows and AWS does not": (
         {"network.cidr": "10.42.0.0/255.255.240.0", "network.callers": ["10.0.0.0/255.255.0.0"]},
         (
             'network.cidr = "10.42.0.0/255.255.240.0": a private IPv4 range from /16 to /24, such as 10.42.0.0/20',
@@ -347,13 +282,11 @@ SETTINGS = (
             "or a security group id",
         ),
     ),
-    WrongSettings(
-        "half of the internet as callers, unasked",
+    "half of the internet as callers, unasked": (
         {"network.callers": ["10.0.0.0/8", "128.0.0.0/1"]},
         ('network.callers[1] = "128.0.0.0/1": a private range; public ones only with network.allow_public = true',),
     ),
-    WrongSettings(
-        "the whole internet as callers, asked for",
+    "the whole internet as callers, asked for": (
         {
             "network.callers": ["0.0.0.0/0", "128.0.0.0/1", "203.0.0.0/15", "203.0.113.0/24"],
             "network.allow_public": True,
@@ -364,8 +297,7 @@ SETTINGS = (
             for number, caller in enumerate(("0.0.0.0/0", "128.0.0.0/1", "203.0.0.0/15"))
         ),
     ),
-    WrongSettings(
-        "a caller that is neither range nor group",
+    "a caller that is neither range nor group": (
         {"network.callers": ["::/0", "10.0.0.1"]},
         (
             'network.callers[0] = "::/0": an IPv4 range such as 10.0.0.0/16 (the balancer is IPv4 only), or a security '
@@ -374,65 +306,55 @@ SETTINGS = (
             "security group id",
         ),
     ),
-    WrongSettings(
-        "a mail address with a blank",
+    "a mail address with a blank": (
         {"mail": ["on call@example.org", "oncall@example.org", "oncall@example.org"]},
         (
             'mail[0] = "on call@example.org": a mail address such as oncall@example.org',
             'mail = "oncall@example.org": each only once',
         ),
     ),
-    WrongSettings(
-        "a disk key of another region",
+    "a disk key of another region": (
         {"ebs_key_arn": ELSEWHERE},
         (f'ebs_key_arn = "{ELSEWHERE}": a key of region us-east-2',),
     ),
-    WrongSettings(
-        "two artifacts of one file name",
+    "two artifacts of one file name": (
         {"model.modelfile.key": "other/model.gguf"},
         (f'model.modelfile.key = "other/model.gguf": {TWIN}',),
     ),
-    WrongSettings(
-        "artifacts that a path would leave their folder by",
+    "artifacts that a path would leave their folder by": (
         {"model.gguf.key": "a/../../etc/cron.d/x", "model.modelfile.key": "a/./Modelfile"},
         (
             f'model.gguf.key = "a/../../etc/cron.d/x": {NO_DOTS}',
             f'model.modelfile.key = "a/./Modelfile": {NO_DOTS}',
         ),
     ),
-    WrongSettings(
-        "an artifact that is a folder",
+    "an artifact that is a folder": (
         {"model.gguf.key": "a//b/"},
         (f'model.gguf.key = "a//b/": {NO_DOTS}',),
     ),
-    WrongSettings(
-        "an artifact where every box may write",
+    "an artifact where every box may write": (
         {"model.gguf.key": "cache/model.gguf"},
         ('model.gguf.key = "cache/model.gguf": outside cache/, where every box may write',),
     ),
-    WrongSettings(
-        "an engine of another version than the pinned one",
+    "an engine of another version than the pinned one": (
         {"model.engine_version": "0.12.0"},
         (
             'model.engine.key = "artifacts/ollama-linux-amd64-0.11.4.tgz": a key that names model.engine_version '
             "(0.12.0), or one version hides another",
         ),
     ),
-    WrongSettings(
-        "an engine that does not tell its context",
+    "an engine that does not tell its context": (
         {"model.engine_version": "0.9.6", "model.engine.key": "artifacts/ollama-0.9.6.tgz"},
         (
             'model.engine_version = "0.9.6": 0.10.0 or newer: older engines do not tell which context they loaded, '
             "and no box would open",
         ),
     ),
-    WrongSettings(
-        "more settings than a function's environment holds",
+    "more settings than a function's environment holds": (
         {"mail": [f"somebody-with-a-long-name-{number}@example.org" for number in range(60)]},
         ('(all) = "4560 bytes": at most 3700 bytes as JSON, its quotes escaped: a function\'s environment is small',),
     ),
-    WrongSettings(
-        "a gateway whose budgets outlive the wall and the balancer's patience",
+    "a gateway whose budgets outlive the wall and the balancer's patience": (
         {"gateway": {"budgets": {"wall_seconds": 120, "whole_seconds": 120, "comment_seconds": 60}}},
         (
             "gateway.budgets.whole_seconds = 120.0: below gateway.budgets.wall_seconds (120), where proxies cut a silent "
@@ -441,8 +363,7 @@ SETTINGS = (
             "first",
         ),
     ),
-    WrongSettings(
-        "a gateway whose wall stands before every budget",
+    "a gateway whose wall stands before every budget": (
         {"gateway": {"budgets": {"wall_seconds": 1}}},
         tuple(
             f"gateway.budgets.{name}_seconds = {value}: below gateway.budgets.wall_seconds (1), where proxies cut a silent "
@@ -457,8 +378,7 @@ SETTINGS = (
             )
         ),
     ),
-    WrongSettings(
-        "a gateway that comments too late and keeps connections for less than its balancer",
+    "a gateway that comments too late and keeps connections for less than its balancer": (
         {
             "gateway": {
                 "budgets": {"wall_seconds": 20, "first_token_seconds": 10, "whole_seconds": 15},
@@ -471,8 +391,7 @@ SETTINGS = (
             "gateway.keepalive_seconds = 60.0: above the balancer's idle time-out (120 s), or it sends into closed connections",
         ),
     ),
-    WrongSettings(
-        "a gateway that tries the GPU again for longer than the GPU has",
+    "a gateway that tries the GPU again for longer than the GPU has": (
         {"gateway": {"budgets": {"first_token_seconds": 4}, "retries": {"fresh_seconds": 4}}},
         (
             "gateway.retries.fresh_seconds = 4.0: below gateway.budgets.first_token_seconds (4), by when the GPU must have "
@@ -481,8 +400,7 @@ SETTINGS = (
             "have begun",
         ),
     ),
-    WrongSettings(
-        "a token limit below its own default, and a tier with more fallbacks than requests",
+    "a token limit below its own default, and a tier with more fallbacks than requests": (
         {
             "gateway": {
                 "limits": {"max_tokens": 512},
@@ -494,17 +412,15 @@ SETTINGS = (
             "gateway.tiers.free.fallbacks_per_day = 6: at most gateway.tiers.free.requests_per_day (5)",
         ),
     ),
-    WrongSettings(
-        "a fallback without model and key",
+    "a fallback without model and key": (
         {"gateway": {"fallback": {"url": "https://example.org/v1"}}},
         (
             'gateway.fallback.model = "": the name that gateway.fallback.url knows its model by',
             f'gateway.fallback.key_secret = "": {ONE_OF_THEM}',
         ),
     ),
-    *(
-        WrongSettings(
-            name,
+    **{
+        name: (
             {"gateway": {"fallback": {"url": url, "model": "m", "key_secret": "k"}}},
             (f'gateway.fallback.url = "{url}": https://HOST/v1, at port 443, which alone tasks reach; no / last',),
         )
@@ -512,9 +428,8 @@ SETTINGS = (
             ("a fallback at a port that the tasks' group does not let out", "https://example.org:8443/v1"),
             ("a fallback in the clear", "http://example.org/v1"),
         )
-    ),
-    WrongSettings(
-        "a fallback with a key and a signature",
+    },
+    "a fallback with a key and a signature": (
         {
             "gateway": {
                 "fallback": {"url": f"https://{BEDROCK}/v1", "model": "m", "key_secret": "k", "sign_as": "bedrock"}
@@ -522,31 +437,26 @@ SETTINGS = (
         },
         (f'gateway.fallback.key_secret = "k": {ONE_OF_THEM}',),
     ),
-    WrongSettings(
-        "a fallback signed for the fleet's region, asked in another",
+    "a fallback signed for the fleet's region, asked in another": (
         {"gateway": {"fallback": {"url": f"https://{WEST}/v1", "model": "m", "sign_as": "bedrock"}}},
         (f'gateway.fallback.url = "https://{WEST}/v1": https://{BEDROCK}/..., since {SIGNED}',),
     ),
-    WrongSettings(
-        "a signature of the role's for somebody else",
+    "a signature of the role's for somebody else": (
         {"gateway": {"fallback": {"url": "https://example.org/v1", "model": "m", "sign_as": "bedrock-mantle"}}},
         (
             'gateway.fallback.url = "https://example.org/v1": https://bedrock-mantle.us-east-2.api.aws/..., since '
             f"{SIGNED}",
         ),
     ),
-    WrongSettings(
-        "a fallback without its URL, signed as nobody knows",
+    "a fallback without its URL, signed as nobody knows": (
         {"gateway": {"fallback": {"model": "m", "sign_as": "s3"}}},
         ('gateway.fallback.sign_as = "s3": bedrock or bedrock-mantle, or empty',),
     ),
-    WrongSettings(
-        "a fallback's model without its URL",
+    "a fallback's model without its URL": (
         {"gateway": {"fallback": {"model": "m"}}},
         ('gateway.fallback.model = "m": empty without gateway.fallback.url',),
     ),
-    WrongSettings(
-        "aliases that are no other names",
+    "aliases that are no other names": (
         {"gateway": {"aliases": ["gpt", "house-model:31b-q4", "gpt"]}},
         (
             'gateway.aliases[1] = "house-model:31b-q4": another name than model.name (house-model:31b-q4), which callers '
@@ -554,21 +464,18 @@ SETTINGS = (
             'gateway.aliases = "gpt": each only once',
         ),
     ),
-    WrongSettings(
-        "a public door beside the gateway's",
+    "a public door beside the gateway's": (
         {"network.allow_public": True, "gateway": {}},
         (
             "network.allow_public = true: false with a gateway, which alone may call the fleet's own balancer: "
             "gateway.public opens its",
         ),
     ),
-    WrongSettings(
-        "public callers of a gateway that is not",
+    "public callers of a gateway that is not": (
         {"network.callers": ["0.0.0.0/0"], "gateway": {}},
         ('network.callers[0] = "0.0.0.0/0": a private range; public ones only with gateway.public = true',),
     ),
-    WrongSettings(
-        "a public gateway without a certificate, where nobody could come in",
+    "a public gateway without a certificate, where nobody could come in": (
         {
             "network.vpc_id": "vpc-0a1b2c3d",
             "network.subnet_ids": ["subnet-0a1b2c3d", "subnet-0a1b2c3e", "subnet-0a1b2c3f"],
@@ -581,13 +488,11 @@ SETTINGS = (
             "gateway.public = true: false with network.private_subnets: callers could not come in",
         ),
     ),
-    WrongSettings(
-        "a certificate of another region",
+    "a certificate of another region": (
         {"gateway": {"certificate_arn": CERTIFICATE}},
         (f'gateway.certificate_arn = "{CERTIFICATE}": a certificate of region us-east-2',),
     ),
-    WrongSettings(
-        "several at once: all are told, and none twice",
+    "several at once: all are told, and none twice": (
         {"capacity.max": 1, "watchdog": {"grace_seconds": "soon", "skip_cap_seconds": 700}, "model.gpu_memory_gib": 40},
         (
             'watchdog.grace_seconds = "soon": a whole number from 300 to 3600',
@@ -596,57 +501,35 @@ SETTINGS = (
             "capacity.max = 1: above capacity.min (1), or no successor can launch before its predecessor ends",
         ),
     ),
-)
+}
 
 
-@dataclass(frozen=True)
-class WrongFile:
-    """A cdk.json that is no settings file at all, and the lines that answer; None: it is not there."""
-
-    name: str
-    text: str | None
-    lines: tuple[str, ...]
-
-
-FILES = (
-    WrongFile(
-        "no file",
+# A cdk.json that is no settings file at all, and the lines that answer; None: it is not there.
+FILES: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "no file": (
         None,
         ("(file) = \"cdk.json\": a readable JSON file ([Errno 2] No such file or directory: 'cdk.json')",),
     ),
-    WrongFile(
-        "no JSON",
+    "no JSON": (
         "{fleet: llm}",
         ('(file) = "line 1 column 2": JSON; Expecting property name enclosed in double quotes',),
     ),
-    WrongFile(
-        "no fleet",
+    "no fleet": (
         '{"context": {}}',
         ("context.fleet = null: an object with the settings of one fleet",),
     ),
-    WrongFile(
-        "a key twice",
+    "a key twice": (
         '{"context": {"fleet": 1, "fleet": 2}}',
         (
             '(file) = "fleet": a key once in its object: the last would win in silence',
             "context.fleet = 2: an object with the settings of one fleet",
         ),
     ),
-    WrongFile(
-        "a list",
+    "a list": (
         "[]",
         ("context.fleet = null: an object with the settings of one fleet",),
     ),
-)
-
-
-@dataclass(frozen=True)
-class WrongCommand:
-    """What somebody typed after `fleetctl`, and the lines that answer."""
-
-    name: str
-    arguments: tuple[str, ...]
-    lines: tuple[str, ...]
+}
 
 
 def usage(command: str, error: str, arguments: str = "[OPTIONS]") -> tuple[str, ...]:
@@ -655,117 +538,101 @@ def usage(command: str, error: str, arguments: str = "[OPTIONS]") -> tuple[str, 
     return (f"Usage: {program} {arguments}", f"Try '{program} --help' for help.", "", error)
 
 
-COMMANDS = (
-    WrongCommand(
-        "an unknown command",
+# What somebody typed after `fleetctl`, and the lines that answer.
+COMMANDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "an unknown command": (
         ("stauts",),
         usage("", "Error: No such command 'stauts'. Did you mean 'status'?", "[OPTIONS] COMMAND [ARGS]..."),
     ),
-    WrongCommand(
-        "an operator command without a reason",
+    "an operator command without a reason": (
         ("pin",),
         usage("pin", "Error: Missing option '--why'."),
     ),
-    WrongCommand(
-        "an operator command with a reason of blanks",
+    "an operator command with a reason of blanks": (
         ("arm", "--why", "  ", "--yes"),
         ("arm: --why is blank; allowed: a reason in words, for whoever reads the log later",),
     ),
-    WrongCommand(
-        "an argument too many",
-        ("status", "now"),
-        usage("status", "Error: Got unexpected extra argument (now)"),
-    ),
-    WrongCommand(
-        "an unknown option",
-        ("status", "--jsno"),
-        usage("status", "Error: No such option '--jsno'. Did you mean '--json'?"),
-    ),
-    WrongCommand(
-        "a settings file that is not there",
+    "a settings file that is not there": (
         ("--settings", "nowhere.json", "status"),
         (
             "nowhere.json: 1 problem in the settings of the fleet",
             "  (file) = \"nowhere.json\": a readable JSON file ([Errno 2] No such file or directory: 'nowhere.json')",
         ),
     ),
-    WrongCommand(
-        "a folder for the record of the probes, which a flip and a prompt came before",
+    "a folder for the record of the probes, which a flip and a prompt came before": (
         ("probe", "--all", "--yes", "--why", "x", "--record", "."),
         usage("probe", "Error: Invalid value for '--record': File '.' is a directory."),
     ),
-    WrongCommand(
-        "a folder for a review's comment",
+    "a folder for a review's comment": (
         ("review", "--out", "."),
         usage("review", "Error: Invalid value for '--out': File '.' is a directory."),
     ),
-    WrongCommand(
-        "watching as JSON",
+    "watching as JSON": (
         ("status", "--watch", "--json"),
         ("status: --watch draws on the terminal; allowed: --watch or --json, not both",),
     ),
-    WrongCommand(
-        "no prompt",
+    "no prompt": (
         ("ask",),
         usage("ask", "Error: Missing argument 'PROMPT'.", "[OPTIONS] PROMPT"),
     ),
-    WrongCommand(
-        "a prompt of blanks",
+    "a prompt of blanks": (
         ("ask", " \n "),
         ("ask: the prompt is empty; allowed: 1 to 4096 bytes of text",),
     ),
-    WrongCommand(
-        "a prompt that is too long",
+    "a prompt that is too long": (
         ("ask", "x" * 4097),
         ("ask: the prompt has 4097 bytes; allowed: 1 to 4096 bytes of text",),
     ),
-    WrongCommand(
-        "an image id that is none",
+    "an image id that is none": (
         ("pin-ami", "--ami", "ubuntu", "--yes"),
         ("pin-ami: --ami is 'ubuntu'; allowed: an id such as ami-0a1b2c3d",),
     ),
-    WrongCommand(
-        "days that are no number",
-        ("history", "--days", "many"),
-        usage("history", "Error: Invalid value for '--days': 'many' is not a valid integer range."),
-    ),
-    WrongCommand(
-        "no days",
+    "no days": (
         ("history", "--days", "0"),
         usage("history", "Error: Invalid value for '--days': 0 is not in the range 1<=x<=42."),
     ),
-    WrongCommand(
-        "an endpoint without --live",
+    "an endpoint without --live": (
         ("game-day", "--endpoint", "http://x"),
         ("game-day: --endpoint is for a live account; allowed: --live --endpoint URL",),
     ),
-    WrongCommand(
-        "an endpoint that no load can reach",
+    "an endpoint that no load can reach": (
         ("game-day", "--live", "--endpoint", "ftp://x", "--yes"),
         ("game-day: --endpoint is ftp://x; allowed: an address such as http://HOST:11434",),
     ),
-    WrongCommand(
-        "a folder that cannot be made",
+    "a scenario without --live": (
+        ("game-day", "--scenario", "1"),
+        ("game-day: --scenario is for a live account; allowed: --live --scenario N (here: `make chaos`)",),
+    ),
+    "a fifth scenario": (
+        ("game-day", "--live", "--scenario", "5"),
+        usage("game-day", "Error: Invalid value for '--scenario': 5 is not in the range 1<=x<=4."),
+    ),
+    "nothing to publish": (
+        ("publish",),
+        ("publish: no file given; allowed: one or more of --engine, --gguf, --modelfile; or --built alone",),
+    ),
+    "weights that are not there": (
+        ("publish", "--gguf", "nowhere.gguf"),
+        ("publish: nothing was uploaded", "  --gguf nowhere.gguf: no such file; a readable file is needed"),
+    ),
+    "a record of one probe": (
+        ("probe", "--why", "x", "--record", "y.json"),
+        ("probe: --record without --all; allowed: both, or neither",),
+    ),
+    "a folder that cannot be made": (
         ("history", "--out", "/proc/x"),
         (
             "history: --out is /proc/x; allowed: a folder that can be made and written ([Errno 2] No such file or directory: '/proc/x')",
         ),
     ),
-    WrongCommand(
-        "a review of no assembly",
+    "a review of no assembly": (
         ("review", "--assembly", "nowhere"),
         (
             "nowhere: not a cloud assembly ([Errno 2] No such file or directory: 'nowhere/manifest.json'); run `make synth` first",
         ),
     ),
-    WrongCommand(
-        "a file where a folder belongs",
+    "a file where a folder belongs": (
         ("history", "--out", "cdk.json"),
         usage("history", "Error: Invalid value for '--out': Directory 'cdk.json' is a file."),
     ),
-    WrongCommand(
-        "an image option without its value",
-        ("pin-ami", "--ami"),
-        ("Error: Option '--ami' requires an argument.",),
-    ),
-)
+}

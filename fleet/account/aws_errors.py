@@ -77,9 +77,7 @@ class UnreachableError(OperatorError):
 _IAM_PREFIX = {"elbv2": "elasticloadbalancing", "service-quotas": "servicequotas"}
 # Where the permission is not named as the call.
 _PERMISSION = {
-    "s3:ListObjectsV2": "s3:ListBucket",
     "s3:HeadObject": "s3:GetObject",
-    "s3:HeadBucket": "s3:ListBucket",
     "lambda:Invoke": "lambda:InvokeFunction",
     "dynamodb:TransactWriteItems": "dynamodb:PutItem",
 }

@@ -1,10 +1,12 @@
 """What every subcommand starts from: the settings and the access to AWS, made on demand, once per command."""
 
 import errno
+import json
 import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -41,6 +43,11 @@ def folder(command: str, out: Path) -> None:
         raise UserError(
             f"{command}: --out is {out}; allowed: a folder that can be made and written ({error})"
         ) from None
+
+
+def print_json(value: Any) -> None:
+    """One object, for scripts."""
+    click.echo(json.dumps(value, indent=2, default=str))
 
 
 pass_operator = click.make_pass_decorator(Operator)

@@ -64,8 +64,7 @@ class FleetGroup(click.Group):
         """One of them, from its module."""
         if name not in HOMES:
             return None
-        module = vars(importlib.import_module(HOMES[name]))
-        found = [*module.get("COMMANDS", ()), *module.values()]
+        found = vars(importlib.import_module(HOMES[name])).values()
         return next(command for command in found if isinstance(command, click.Command) and command.name == name)
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
@@ -88,8 +87,9 @@ class FleetGroup(click.Group):
             if os.environ.get("FLEETCTL_TRACEBACK"):
                 raise
             sys.stdout.flush()
-            say(_message(error), err=True)
-            context.exit(_code(error))
+            message, code = _told(error)
+            say(message, err=True)
+            context.exit(code)
 
 
 @contextmanager
@@ -102,17 +102,14 @@ def _printable_refusals() -> Iterator[None]:
         raise
 
 
-def _message(error: Exception) -> str:
-    if isinstance(error, UserError | OperatorError):
-        return str(error)
-    cause = f"{type(error).__name__}: {error}"
-    return f"fleetctl: internal error: {cause}\n  remedy: run again with FLEETCTL_TRACEBACK=1 and report it"
-
-
-def _code(error: Exception) -> int:
+def _told(error: Exception) -> tuple[str, int]:
+    """The message, and the exit code."""
     if isinstance(error, UserError):
-        return EXIT_USAGE
-    return error.code if isinstance(error, OperatorError) else EXIT_INTERNAL
+        return str(error), EXIT_USAGE
+    if isinstance(error, OperatorError):
+        return str(error), error.code
+    remedy = "run again with FLEETCTL_TRACEBACK=1 and report it"
+    return f"fleetctl: internal error: {type(error).__name__}: {error}\n  remedy: {remedy}", EXIT_INTERNAL
 
 
 @click.group(cls=FleetGroup, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)

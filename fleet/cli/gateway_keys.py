@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from fleet.cli.context import Operator, json_option, pass_operator
-from fleet.cli.operate import print_json
+from fleet.cli.context import Operator, json_option, pass_operator, print_json
 from fleet.core.errors import UserError
 from fleet.core.terminal import Terminal, plain_table, say
 from fleet.core.untrusted import one_line
@@ -101,8 +100,9 @@ def usage_command(operator: Operator, key_id: str | None, days: int, as_json: bo
     if key_id and not keys:
         raise UserError(f"key usage: there is no key {key_id}; allowed: an ID that `fleetctl key list` shows")
     uses = [
-        {"day": use.day, "id": keys[use.caller].id, "name": keys[use.caller].name, **_counts(use)}
+        {"day": use.day, "id": key.id, "name": key.name, "requests": use.requests, "fallbacks": use.fallbacks}
         for use in table.usage(keys, gateway_table.days(now, days))
+        for key in [keys[use.caller]]
     ]
     dollars = table.dollars(f"{now:%Y-%m-%d}")
     if as_json:
@@ -171,10 +171,6 @@ def _told(key: Key) -> dict[str, Any]:
     }
 
 
-def _counts(use: gateway_table.Use) -> dict[str, int]:
-    return {"requests": use.requests, "fallbacks": use.fallbacks}
-
-
 def _line(line: Line) -> dict[str, Any]:
     told = dataclasses.asdict(line)
     began = datetime.fromtimestamp(line.began, UTC).isoformat()
@@ -187,6 +183,3 @@ def _print(columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
     for row in rows:
         table.add_row(*(one_line(row[column]) for column in columns))
     Terminal().print(table if rows else "none")
-
-
-COMMANDS = (key_group, requests_command)

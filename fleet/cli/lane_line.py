@@ -5,8 +5,7 @@ import dataclasses
 import click
 from rich.text import Text
 
-from fleet.cli.context import Operator, json_option, pass_operator
-from fleet.cli.operate import print_json
+from fleet.cli.context import Operator, json_option, pass_operator, print_json
 from fleet.core.errors import EXIT_ATTENTION
 from fleet.core.terminal import Terminal, plain_table, say
 from fleet.core.untrusted import one_line
@@ -59,6 +58,3 @@ def drop_command(operator: Operator, request_id: str, yes: bool) -> None:
         click.confirm(f"The request {one_line(request_id)} will end with an error. Go on?", abort=True, err=True)
     box = lane.drop(operator.aws, operator.settings.fleet_name, request_id)
     say(f"{request_id} has ended on {box}")
-
-
-COMMANDS = (lane_group,)

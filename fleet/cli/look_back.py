@@ -3,9 +3,9 @@
 import dataclasses
 import json
 import tempfile
-import time
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -14,7 +14,7 @@ import click
 
 from fleet.account.access import Aws
 from fleet.cli import tables
-from fleet.cli.context import Operator, folder, json_option, pass_operator
+from fleet.cli.context import Operator, folder, json_option, pass_operator, print_json
 from fleet.core import names
 from fleet.core.errors import EXIT_ATTENTION, UserError
 from fleet.core.terminal import Terminal, say
@@ -23,16 +23,12 @@ from fleet.gameday import fault_injection
 from fleet.gameday import scenario as day_scenario
 from fleet.ops import live_history, receipt
 
+_out = partial(click.option, "--out", type=click.Path(path_type=Path, file_okay=False), show_default=True)
+
 
 @click.command("history")
 @click.option("--days", type=click.IntRange(1, 42), default=7, show_default=True, help="How far to look back.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("out/history"),
-    show_default=True,
-    help="Where the event log, the drawn page and the receipt go.",
-)
+@_out(default=Path("out/history"), help="Where the event log, the drawn page and the receipt go.")
 @json_option
 @pass_operator
 def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> None:
@@ -60,12 +56,8 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
         stages = {
             box: [dataclasses.asdict(stage) for stage in life.stages] for box, life in boxes.items() if life.stages
         }
-        click.echo(
-            json.dumps(
-                {**json.loads(written.dumps()), "boots_by_stage": stages, "lines_skipped": sources.lines_skipped},
-                indent=1,
-            )
-        )
+        told = json.loads(written.dumps())
+        print_json({**told, "boots_by_stage": stages, "lines_skipped": sources.lines_skipped})
     else:
         Terminal().print(tables.history(log, boxes, page, lines=sources.lines_skipped))
 
@@ -84,13 +76,7 @@ LIVE_DAY = "Boxes end, the fleet is dark for minutes, it takes about 5 hours"
 @click.option("--endpoint", help="Where the load goes on a live account (default: the fleet's own endpoint).")
 @click.option("--no-load", is_flag=True, help="Play without load: the endpoint cannot be reached from here.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("out/game-day"),
-    show_default=True,
-    help="Where receipts, event log and page go.",
-)
+@_out(default=Path("out/game-day"), help="Where receipts, event log and page go.")
 @json_option
 @pass_operator
 def game_day_command(
@@ -165,7 +151,7 @@ def _play(
             stage = EmbeddedStage(fleet, aws, stack.enter_context(balancer_standin(aws, settings.fleet_name)))
         steps, load = day_scenario.steps(settings), Load(stage.endpoint, settings.model.name)
         if number:
-            steps, chosen = fault_injection.steps(settings, number, time.sleep), fault_injection.SCENARIOS[number]
+            steps, chosen = fault_injection.steps(settings, number), fault_injection.SCENARIOS[number]
             load = dataclasses.replace(load, threads=chosen.threads, prompts=chosen.prompts)
         day = day_scenario.Day(stage, stack.enter_context(load) if with_load else None)
         began = datetime.now(UTC)
@@ -178,6 +164,3 @@ def _endpoint(operator: Operator) -> str:
     name = names.stack(operator.settings.fleet_name, suffix)
     outputs = operator.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
     return str(next(output["OutputValue"] for output in outputs if output["OutputKey"] == names.OUTPUT_ENDPOINT))
-
-
-COMMANDS = (history_command, game_day_command)

@@ -1,7 +1,6 @@
 """The subcommands of `fleetctl` that read and press: arguments in, one call into this package, a table or JSON out."""
 
 import dataclasses
-import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,18 +12,13 @@ from rich.live import Live
 
 from fleet.account.aws_errors import OperatorError
 from fleet.cli import tables
-from fleet.cli.context import Operator, folder, json_option, pass_operator
+from fleet.cli.context import Operator, folder, json_option, pass_operator, print_json
 from fleet.core.errors import EXIT_ATTENTION, UserError
 from fleet.core.terminal import Terminal, say
 from fleet.core.untrusted import one_line
 from fleet.ops import ask as asking
 from fleet.ops import commands, deployed_stacks, fleet_view, pin_ami, preflight, review, status
-from fleet.ops.checks import Ground
-
-
-def print_json(value: Any) -> None:
-    """One object, for scripts."""
-    click.echo(json.dumps(value, indent=2, default=str))
+from fleet.ops.checks import Ground, Level
 
 
 @click.command("preflight")
@@ -39,12 +33,12 @@ def preflight_command(operator: Operator, as_json: bool) -> None:
     \b
     Example:  fleetctl preflight --json | jq '.[] | select(.level == "fail")'
     """
-    lines = preflight.run(preflight.checks(operator.settings), Ground(operator.settings, operator.aws))
+    found = preflight.run(preflight.checks(operator.settings), Ground(operator.settings, operator.aws))
     if as_json:
-        print_json([{"check": line.check, **dataclasses.asdict(line.finding)} for line in lines])
+        print_json([{"check": check, **dataclasses.asdict(finding)} for check, finding in found.items()])
     else:
-        tables.preflight(lines)
-    if not preflight.all_right(lines):
+        tables.preflight(found)
+    if any(finding.level is Level.FAIL for finding in found.values()):
         raise click.exceptions.Exit(EXIT_ATTENTION)
 
 
@@ -163,8 +157,7 @@ def invoke_watchdog(operator: Operator, name: str, *, why: str, yes: bool, as_js
         tables.record(record)
 
 
-# `probe` has a verb of its own.
-OPERATOR_COMMANDS = tuple(_operator_command(name) for name in commands.EFFECT if name != "probe")
+pin_command, arm_command, resume_command, scan_command = map(_operator_command, ("pin", "arm", "resume", "scan"))
 
 
 @click.command("review")
@@ -196,6 +189,3 @@ def review_command(operator: Operator, assembly: Path, out: Path | None, as_json
         print_json(dataclasses.asdict(result))
     else:
         say(text.rstrip("\n"))
-
-
-COMMANDS = (status_command, preflight_command, ask_command, *OPERATOR_COMMANDS, pin_ami_command, review_command)

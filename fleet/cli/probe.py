@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from fleet.cli.context import Operator, folder, json_option, pass_operator
-from fleet.cli.operate import invoke_watchdog, print_json
+from fleet.cli.context import Operator, folder, json_option, pass_operator, print_json
+from fleet.cli.operate import invoke_watchdog
 from fleet.core.errors import UserError
 from fleet.core.terminal import say
 from fleet.ops import commands, probing
@@ -61,6 +61,3 @@ def _from_root(record: Path) -> str:
     root = probing.PAGE.parents[1].resolve()
     path = record.resolve()
     return str(path.relative_to(root) if path.is_relative_to(root) else path)
-
-
-COMMANDS = (probe_command,)

@@ -1,5 +1,6 @@
 """How answers look in a terminal: tables by rich; nothing is decided here."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,27 +12,25 @@ from rich.text import Text
 from fleet.core.terminal import Terminal, plain_table
 from fleet.eventlog.events import Event
 from fleet.gameday.scenario import StepReceipt
-from fleet.ops.checks import Level
+from fleet.ops.checks import Finding, Level
 from fleet.ops.live_history import BoxRecord
-from fleet.ops.preflight import CheckLine
 from fleet.ops.status import BoxStatus, Status
 
 BOXES_NAMED = 8  # in a larger fleet, boxes alike share a line of the status
 _COLOUR = {Level.PASS: "green", Level.WARN: "yellow", Level.FAIL: "bold red"}
 
 
-def preflight(lines: Sequence[CheckLine]) -> None:
+def preflight(findings: Mapping[str, Finding]) -> None:
     """One line a check, its remedy below, and the count at the end."""
     table = plain_table("", "", "")
-    for line in lines:
-        level = line.finding.level
-        table.add_row(Text(level, _COLOUR[level]), line.check, line.finding.found)
-        if line.finding.remedy:
-            table.add_row("", "", Text.assemble(("remedy: ", "dim"), line.finding.remedy))
-    counts = {level: sum(line.finding.level is level for line in lines) for level in Level}
+    for check, finding in findings.items():
+        table.add_row(Text(finding.level, _COLOUR[finding.level]), check, finding.found)
+        if finding.remedy:
+            table.add_row("", "", Text.assemble(("remedy: ", "dim"), finding.remedy))
+    counts = Counter(finding.level for finding in findings.values())
     out = Terminal()
     out.print(table)
-    out.print(", ".join(f"{count} {level}" for level, count in counts.items()))
+    out.print(", ".join(f"{counts[level]} {level}" for level in Level))
 
 
 def status(found: Status) -> Group:

@@ -3,8 +3,6 @@
     UserError             bad input: one message that names what, where and what is allowed; exit code 2, no traceback
       SettingsError       cdk.json (fleet.config.validation)
       PublishError        files for the model store (fleet.modelstore.upload)
-      StoreEmptyError     a deploy before `fleetctl publish` (fleet.ops.deploy)
-      NotDestroyedError   a destroy that was answered with no (fleet.ops.deploy)
 
 Anything else that escapes is our fault and ends with exit code 1.
 """

@@ -3,7 +3,6 @@
 `make chaos` plays the same four on one machine. The experiments' templates are a stack of their own (`make faults`).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +13,6 @@ from fleet.core import names
 from fleet.gameday.scenario import Day, Step
 from fleet.gameday.stage import StageError, until
 
-POLL_SECONDS = 15.0
 STARTS_SECONDS = 300
 LONG_PROMPT = "word " * 4096  # 4096 tokens at least
 
@@ -37,52 +35,49 @@ SCENARIOS = {
 }
 
 
-def steps(settings: Settings, number: int, sleep: Callable[[float], None]) -> tuple[tuple[str, str, Step], ...]:
+def steps(settings: Settings, number: int) -> tuple[tuple[str, str, Step], ...]:
     """Of one scenario, for `scenario.play`."""
-    chosen, before = SCENARIOS[number], Before(sleep)
-    boot = settings.boot.warm_budget_seconds
+    chosen = SCENARIOS[number]
+    dark, boot = dark_seconds(settings), settings.boot.warm_budget_seconds
     if chosen.fault == names.FAULT_NOTICE:
-        seconds = names.NOTICE_SECONDS + boot
+        fault = Fault(chosen.fault, names.NOTICE_SECONDS + boot)
         last: tuple[str, str, Step] = (
             "successor",
-            f"the box that had the notice is gone and another serves within {seconds} s",
-            before.replaced(seconds),
+            f"the box that had the notice is gone and another serves within {fault.seconds} s",
+            fault.replaced,
         )
     else:
-        seconds = names.NOTICE_SECONDS + dark_seconds(settings) + boot
+        fault = Fault(chosen.fault, names.NOTICE_SECONDS + dark + boot)
         last = (
             "on-demand",
-            f"the watchdog failed over within {dark_seconds(settings)} s of the dark; on-demand serves {boot} s later",
-            before.failed_over(seconds),
+            f"the watchdog failed over within {dark} s of the dark; on-demand serves {boot} s later",
+            fault.failed_over,
         )
     return (
-        ("serving", "a spot box serves, and the experiment's template is there", before.look(chosen.fault)),
-        ("fault", f"AWS carries it out, under {chosen.callers}", before.inject),
+        ("serving", "a spot box serves, and the experiment's template is there", fault.look),
+        ("fault", f"AWS carries it out, under {chosen.callers}", fault.inject),
         last,
         ("callers", "with a gateway, every request was answered", answered),
     )
 
 
-class Before:
-    """What the steps hand on: the template, the boxes that were there, when it began."""
+class Fault:
+    """One fault's steps, and what they hand on: the template, the boxes that were there, when it began."""
 
-    def __init__(self, sleep: Callable[[float], None]) -> None:
-        self._sleep = sleep
+    def __init__(self, name: str, seconds: int) -> None:
+        """`seconds`: by when the fleet has helped itself."""
+        self.name, self.seconds = name, seconds
         self.template = ""
         self.boxes: tuple[str, ...] = ()
         self.began = datetime.now(UTC)
 
-    def look(self, fault: str) -> Step:
+    def look(self, day: Day) -> tuple[bool, str]:
         """A known start."""
-
-        def step(day: Day) -> tuple[bool, str]:
-            self.template = template(day, fault)
-            world = day.look().world
-            spot = [box.id for box in world.alive if box.id in world.instances and world.instances[box.id].spot]
-            self.boxes = tuple(spot)
-            return bool(spot and world.healthy), f"{len(world.healthy)} box serves, {len(spot)} of them on spot"
-
-        return step
+        self.template = template(day, self.name)
+        world = day.look().world
+        spot = [box.id for box in world.alive if box.id in world.instances and world.instances[box.id].spot]
+        self.boxes = tuple(spot)
+        return bool(spot and world.healthy), f"{len(world.healthy)} box serves, {len(spot)} of them on spot"
 
     def inject(self, day: Day) -> tuple[bool, str]:
         """Start the experiment; it runs on while the next step looks. Nothing of it is left where it did not start."""
@@ -95,47 +90,38 @@ class Before:
             found = day.stage.aws.call("fis", "GetExperiment", id=id)["experiment"]["state"]
             return found if found["status"] not in ("pending", "initiating") else None
 
-        found = self._wait("the experiment has begun", state, STARTS_SECONDS)
+        found = until("the experiment has begun", state, STARTS_SECONDS)
         held = found["status"] in ("running", "completing", "completed")
         return held, f"experiment {id}: {found['status']} {found.get('reason', '')}".strip()
 
-    def replaced(self, seconds: float) -> Step:
+    def replaced(self, day: Day) -> tuple[bool, str]:
         """Somebody else serves."""
 
-        def step(day: Day) -> tuple[bool, str]:
-            def fresh() -> Any:
-                world = day.look().world
-                gone = set(self.boxes) - {box.id for box in world.alive}
-                return gone and set(world.healthy) - set(self.boxes) and sorted(gone)
+        def fresh() -> Any:
+            world = day.look().world
+            gone = set(self.boxes) - {box.id for box in world.alive}
+            return gone and set(world.healthy) - set(self.boxes) and sorted(gone)
 
-            gone = self._wait("another box serves", fresh, seconds)
-            return True, f"{', '.join(gone)} is gone, another serves"
+        gone = until("another box serves", fresh, self.seconds)
+        return True, f"{', '.join(gone)} is gone, another serves"
 
-        return step
-
-    def failed_over(self, seconds: float) -> Step:
+    def failed_over(self, day: Day) -> tuple[bool, str]:
         """On-demand serves, by the watchdog's own decision."""
 
-        def step(day: Day) -> tuple[bool, str]:
-            def serves() -> Any:
-                world = day.look().world
-                boxes = (world.instances.get(id) for id in world.healthy)
-                return any(box is not None and not box.spot for box in boxes)
+        def serves() -> Any:
+            world = day.look().world
+            boxes = (world.instances.get(id) for id in world.healthy)
+            return any(box is not None and not box.spot for box in boxes)
 
-            self._wait("an on-demand box serves", serves, seconds)
-            made = [each for each in day.look().decisions if each.record.get("action") == "failover"]
-            mine = [each for each in made if each.at >= self.began]
-            if not mine:
-                return False, "on-demand serves, and no failover of the watchdog's stands in its log"
-            day.last = mine[0].record
-            after = (mine[0].at - self.began).total_seconds() - names.NOTICE_SECONDS
-            held = after <= dark_seconds(day.stage.settings)
-            return held, f"failover {after:.0f} s after the boxes went; on-demand serves"
-
-        return step
-
-    def _wait(self, what: str, happened: Callable[[], Any], seconds: float) -> Any:
-        return until(what, happened, seconds=seconds, every=POLL_SECONDS, sleep=self._sleep)
+        until("an on-demand box serves", serves, self.seconds)
+        made = [each for each in day.look().decisions if each.record.get("action") == "failover"]
+        mine = [each for each in made if each.at >= self.began]
+        if not mine:
+            return False, "on-demand serves, and no failover of the watchdog's stands in its log"
+        day.last = mine[0].record
+        after = (mine[0].at - self.began).total_seconds() - names.NOTICE_SECONDS
+        held = after <= dark_seconds(day.stage.settings)
+        return held, f"failover {after:.0f} s after the boxes went; on-demand serves"
 
 
 def template(day: Day, fault: str) -> str:

@@ -7,10 +7,9 @@ from functools import partial
 from fleet.account.access import Aws
 from fleet.config.settings import Settings
 from fleet.core import names
-from fleet.gameday.stage import until
+from fleet.gameday.stage import POLL_SECONDS, until
 from fleet.ops import fleet_view
 
-POLL_SECONDS = 15.0
 TICK_SECONDS = 60.0
 # While these are suspended no group takes a deregistered target for a sick box, and replaces it with one that serves.
 JUDGES = ["HealthCheck", "ReplaceUnhealthy"]
@@ -21,17 +20,9 @@ class LiveStage:
 
     rolled_by = "the group's own refresh"
 
-    def __init__(
-        self,
-        settings: Settings,
-        aws: Aws,
-        endpoint: str,
-        *,
-        narrate: Callable[[str], None],
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, settings: Settings, aws: Aws, endpoint: str, *, narrate: Callable[[str], None]) -> None:
         self.settings, self.aws, self.endpoint = settings, aws, endpoint
-        self._narrate, self._sleep = narrate, sleep
+        self._narrate = narrate
         self._fleet = settings.fleet_name
         self._removed: list[str] = []
 
@@ -40,7 +31,7 @@ class LiveStage:
         self._narrate(f"  waiting {seconds / 60:.0f} min: {why}")
         left = seconds
         while left > 0:
-            self._sleep(min(left, TICK_SECONDS))
+            time.sleep(min(left, TICK_SECONDS))
             left -= TICK_SECONDS
 
     def go_dark(self, boxes: tuple[str, ...]) -> None:
@@ -48,7 +39,7 @@ class LiveStage:
         self._judge("SuspendProcesses")
         self._removed = [box for box in self._health() if box in boxes]
         self._move("DeregisterTargets")
-        until("no target is healthy", self._dark, seconds=600, every=POLL_SECONDS, sleep=self._sleep)
+        until("no target is healthy", self._dark, 600)
 
     def lights_on(self) -> None:
         """Register again whatever still runs; a terminated box stays out. Twice is once."""
@@ -71,12 +62,11 @@ class LiveStage:
     def finish_roll(self, old: tuple[str, ...], left: int = 0) -> None:
         """Wait until no more than `left` of `old` are there and every box that should serve does."""
         limit = self.settings.watchdog.rearm_timeout_seconds
-        rolled = partial(self._rolled, old, left)
-        until("the successors serve", rolled, seconds=limit, every=POLL_SECONDS, sleep=self._sleep)
+        until("the successors serve", partial(self._rolled, old, left), limit)
 
     def settled(self) -> None:
         """EventBridge delivers within seconds, the function decides within seconds."""
-        self._sleep(POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
 
     # --- reads -------------------------------------------------------------------------------------------------
 

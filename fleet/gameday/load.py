@@ -37,8 +37,6 @@ class Summary:
 
     requests: int
     failed: int
-    median_seconds: float
-    worst_seconds: float
     longest_outage_seconds: float  # from the first failure of a run of failures to the next success
     errors: tuple[str, ...]
 
@@ -46,7 +44,6 @@ class Summary:
     def of(cls, requests: Iterable[LoadRequest]) -> "Summary":
         """Pure arithmetic over requests in any order."""
         ordered = sorted(requests, key=lambda request: request.at)
-        times = sorted(request.seconds for request in ordered if not request.error)
         outage = 0.0
         dark_since: float | None = None
         for request in ordered:
@@ -58,8 +55,6 @@ class Summary:
         return cls(
             requests=len(ordered),
             failed=sum(bool(request.error) for request in ordered),
-            median_seconds=round(times[len(times) // 2], 3) if times else 0.0,
-            worst_seconds=round(times[-1], 3) if times else 0.0,
             longest_outage_seconds=round(outage, 3),
             errors=tuple(sorted({request.error for request in ordered if request.error})),
         )

@@ -103,10 +103,10 @@ def play(
 
 def ready(day: Day) -> tuple[bool, str]:
     """Nothing that a failover needs is missing."""
-    lines = preflight.run(preflight.CHECKS, Ground(day.stage.settings, day.stage.aws))
-    bad = [f"{line.check}: {line.finding.found}" for line in lines if line.finding.level is Level.FAIL]
+    found = preflight.run(preflight.CHECKS, Ground(day.stage.settings, day.stage.aws))
+    bad = [f"{check}: {finding.found}" for check, finding in found.items() if finding.level is Level.FAIL]
     serving = day.look().world.healthy
-    return not bad and bool(serving), "; ".join(bad) or f"{len(lines)} checks, serving: {len(serving)}"
+    return not bad and bool(serving), "; ".join(bad) or f"{len(found)} checks, serving: {len(serving)}"
 
 
 def pinned(day: Day) -> tuple[bool, str]:

@@ -1,10 +1,13 @@
 """Where a game day is played. What differs between the embedded AWS and a live account stands behind `Stage`."""
 
+import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from fleet.account.access import Aws
 from fleet.config.settings import Settings
+
+POLL_SECONDS = 15.0
 
 
 class StageError(Exception):
@@ -41,14 +44,12 @@ class Stage(Protocol):
         """Return once nothing that was set off is still running."""
 
 
-def until(
-    what: str, happened: Callable[[], Any], *, seconds: float, every: float, sleep: Callable[[float], None]
-) -> Any:
+def until(what: str, happened: Callable[[], Any], seconds: float) -> Any:
     """Poll until it happened; StageError after `seconds`."""
     waited = 0.0
     while not (found := happened()):
         if waited >= seconds:
             raise StageError(f"{what}: not within {seconds:.0f} s")
-        sleep(every)
-        waited += every
+        time.sleep(POLL_SECONDS)
+        waited += POLL_SECONDS
     return found

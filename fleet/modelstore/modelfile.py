@@ -17,14 +17,13 @@ INSTRUCTIONS = ("FROM", "PARAMETER", "TEMPLATE", "SYSTEM", "ADAPTER", "DRAFT", "
 ROLES = ("system", "user", "assistant")
 WHOLE = "num_ctx num_batch num_gpu main_gpu num_thread draft_num_predict num_keep seed num_predict top_k repeat_last_n"
 FRACTIONS = "top_p min_p typical_p temperature repeat_penalty presence_penalty frequency_penalty"
-FLAGS = "use_mmap"
 LEFT_ALONE = (  # taken without a look at the value: words, and what newer engines only warn of
     "stop mirostat mirostat_tau mirostat_eta penalize_newline low_vram f16_kv logits_all vocab_only use_mlock"
 )
 VALUES = {
     **dict.fromkeys(WHOLE.split(), (r"[+-]?[0-9]+", "a whole number")),
     **dict.fromkeys(FRACTIONS.split(), (r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", "a number")),
-    **dict.fromkeys(FLAGS.split(), (r"(?i:true|false|t|f|1|0)", "true or false")),
+    "use_mmap": (r"(?i:true|false|t|f|1|0)", "true or false"),
     **dict.fromkeys(LEFT_ALONE.split(), (r"(?s:.*)", "")),
 }
 OPENS, CLOSES = re.compile(r"\{\{-?\s*(if|range|with|define|block)\b"), re.compile(r"\{\{-?\s*end\b")

@@ -23,10 +23,6 @@ TEXTS = {  # layers of text, and what of a Modelfile they come from
 TEXT_MOST_BYTES = 1 << 20
 
 
-class NotReleasedError(UserError):
-    """What stands in the cache is not to be released; every problem in one message."""
-
-
 @dataclass(frozen=True)
 class Built:
     """A cache that may be released. `texts` are its layers of text by kind, for the operator to read."""
@@ -38,13 +34,13 @@ class Built:
 
 
 def find(aws: Aws, bucket: str, settings: Settings) -> Built:
-    """The cache of the published files; raises NotReleasedError where there is none, or a wrong one."""
+    """The cache of the published files; raises UserError where there is none, or a wrong one."""
     model = settings.model
     key, heads = _published(aws, bucket, settings)
     try:
         raw = _read(aws, bucket, names.cache_manifest(key))
     except MissingError:
-        raise NotReleasedError(
+        raise UserError(
             "publish: no box has filled the cache of the published files yet; the first one does, a minute or two "
             "after it serves: then again"
         ) from None
@@ -88,11 +84,11 @@ def release(aws: Aws, bucket: str, built: Built) -> None:
     aws.call("s3", "PutObject", Bucket=bucket, Key=names.released(built.key), Body=built.digest.encode())
 
 
-def _refused(key: str, problems: list[str]) -> NotReleasedError:
+def _refused(key: str, problems: list[str]) -> UserError:
     remedy = (
         f"Delete {names.cache_manifest(key)}: the next box builds it anew. Is a box's role stolen? docs/security.md"
     )
-    return NotReleasedError("\n  ".join([f"publish: the cache {key} is not released", *problems, remedy]))
+    return UserError("\n  ".join([f"publish: the cache {key} is not released", *problems, remedy]))
 
 
 def _texts(aws: Aws, bucket: str, layers: list[dict[str, Any]]) -> tuple[dict[str, str], list[str]]:

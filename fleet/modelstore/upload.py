@@ -143,19 +143,19 @@ def missing(aws: Aws, bucket: str, settings: Settings) -> list[str]:
     return [key for key in keys if aws.find("s3", "HeadObject", Bucket=bucket, Key=key) is None]
 
 
-def upload(aws: Aws, bucket: str, file: Checked, progress: Progress, *, part_bytes: int = PART_BYTES) -> bool:
+def upload(aws: Aws, bucket: str, file: Checked, progress: Progress) -> bool:
     """Bring one checked file into the store; False where that very file is there already."""
     if _published(aws, bucket, file):
         progress(f"upload {file.name}", file.size)
         return False
     target = {"Bucket": bucket, "Key": file.key}
-    upload_id, arrived = _begun(aws, target, file, part_bytes)
+    upload_id, arrived = _begun(aws, target, file)
     if upload_id is None:
         begun = aws.call("s3", "CreateMultipartUpload", **target, Metadata={names.METADATA_SHA256: file.sha256})
         upload_id = begun["UploadId"]
 
     def part(number: int) -> dict[str, Any]:
-        body = _part(file, number, part_bytes)
+        body = _part(file, number)
         etag = arrived.get(number)
         if etag is None:
             answer = aws.call("s3", "UploadPart", **target, UploadId=upload_id, PartNumber=number, Body=body)
@@ -163,12 +163,12 @@ def upload(aws: Aws, bucket: str, file: Checked, progress: Progress, *, part_byt
         progress(f"upload {file.name}", len(body))
         return {"PartNumber": number, "ETag": etag}
 
-    count = max(1, -(-file.size // part_bytes))
+    count = max(1, -(-file.size // PART_BYTES))
     with ThreadPoolExecutor(THREADS) as pool:
         parts = list(pool.map(part, range(1, count + 1)))
     aws.call("s3", "CompleteMultipartUpload", **target, UploadId=upload_id, MultipartUpload={"Parts": parts})
     # An upload begun for another file that has the same first parts carries that file's checksum: do it over.
-    return _published(aws, bucket, file) or upload(aws, bucket, file, progress, part_bytes=part_bytes)
+    return _published(aws, bucket, file) or upload(aws, bucket, file, progress)
 
 
 def _published(aws: Aws, bucket: str, file: Checked) -> bool:
@@ -176,22 +176,22 @@ def _published(aws: Aws, bucket: str, file: Checked) -> bool:
     return found is not None and found.get("Metadata", {}).get(names.METADATA_SHA256) == file.sha256
 
 
-def _begun(aws: Aws, target: dict[str, str], file: Checked, part_bytes: int) -> tuple[str | None, dict[int, str]]:
+def _begun(aws: Aws, target: dict[str, str], file: Checked) -> tuple[str | None, dict[int, str]]:
     """The unfinished upload of this very file and the ETags of its parts, by number; others of its key are ended."""
     uploads = aws.items("s3", "ListMultipartUploads", "Uploads", Bucket=target["Bucket"], Prefix=target["Key"])
     for upload_id in [found["UploadId"] for found in uploads if found["Key"] == target["Key"]]:
         parts = aws.items("s3", "ListParts", "Parts", **target, UploadId=upload_id)
         arrived = {found["PartNumber"]: found["ETag"] for found in parts}
-        if all(etag == _etag(_part(file, number, part_bytes)) for number, etag in arrived.items()):
+        if all(etag == _etag(_part(file, number)) for number, etag in arrived.items()):
             return upload_id, arrived
         aws.call("s3", "AbortMultipartUpload", **target, UploadId=upload_id)
     return None, {}
 
 
-def _part(file: Checked, number: int, part_bytes: int) -> bytes:
+def _part(file: Checked, number: int) -> bytes:
     with file.path.open("rb") as opened:
-        opened.seek((number - 1) * part_bytes)
-        return opened.read(part_bytes)
+        opened.seek((number - 1) * PART_BYTES)
+        return opened.read(PART_BYTES)
 
 
 def _etag(body: bytes) -> str:

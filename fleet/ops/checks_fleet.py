@@ -1,7 +1,5 @@
 """Preflight checks of one fleet: what it would launch, from what, and whether its watchdog could act tonight."""
 
-from typing import Any
-
 from fleet.account.aws_errors import MissingError
 from fleet.core import names
 from fleet.modelstore import release
@@ -159,7 +157,8 @@ def lever(ground: Ground) -> Finding:
         state = loads(text)
     except StateError as error:
         return failed(str(error), "docs/runbook/state-unreadable.md")
-    live = _percentage(ground.group)
+    distribution = ground.group["MixedInstancesPolicy"]["InstancesDistribution"] if ground.group else {}
+    live = distribution.get("OnDemandPercentageAboveBaseCapacity")
     group = "absent" if live is None else live
     said = f"{state.mode}: parameter {parameter}, group {group}, expected {state.expected_lever}"
     if state.unfinished:
@@ -171,10 +170,3 @@ def lever(ground: Ground) -> Finding:
     if state.mode is Mode.PINNED:
         return failed(said, "pinned reports and does not repair: `fleetctl pin` again, or `fleetctl arm`")
     return failed(said, "the next scan repairs it and mails: `fleetctl scan`")
-
-
-def _percentage(group: dict[str, Any] | None) -> int | None:
-    """The group's live on-demand percentage; None where there is no group."""
-    if group is None:
-        return None
-    return int(group["MixedInstancesPolicy"]["InstancesDistribution"]["OnDemandPercentageAboveBaseCapacity"])

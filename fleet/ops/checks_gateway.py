@@ -58,4 +58,4 @@ def secret(ground: Ground) -> Finding:
     return passed(f"the secret {name} is there")
 
 
-CHECKS: tuple[tuple[str, Check], ...] = (("container builder", builder), ("fallback's key", secret))
+CHECKS: dict[str, Check] = {"container builder": builder, "fallback's key": secret}

@@ -49,9 +49,7 @@ def caller(aws: Aws) -> str:
     return f"{getpass.getuser()}@{socket.gethostname()} as {aws.call('sts', 'GetCallerIdentity')['Arn']}"
 
 
-def press(
-    aws: Aws, fleet: str, command: str, *, who: str, why: str, pause_seconds: float = BUSY_PAUSE_SECONDS
-) -> dict[str, Any]:
+def press(aws: Aws, fleet: str, command: str, *, who: str, why: str) -> dict[str, Any]:
     """Invoke the watchdog and return its decision record; retried while the function is busy."""
     payload = json.dumps({"command": command, "who": who, "why": why}).encode()
     for attempt in range(1, BUSY_TRIES + 1):
@@ -67,7 +65,7 @@ def press(
         except RateExceededError:
             if attempt == BUSY_TRIES:
                 raise
-            time.sleep(pause_seconds)
+            time.sleep(BUSY_PAUSE_SECONDS)
         except UnreachableError as error:
             raise UnreachableError(
                 f"{error.message}; the watchdog may have carried it out all the same",

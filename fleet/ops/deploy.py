@@ -25,7 +25,7 @@ from fleet.core.cdk_cli import program
 from fleet.core.errors import UserError, exit_with
 from fleet.core.untrusted import printable
 from fleet.modelstore import release, upload
-from fleet.ops import checks_roll
+from fleet.ops import checks_deploy
 from fleet.ops.checks import Ground
 
 ASSEMBLY = "cdk.out"
@@ -38,18 +38,10 @@ EXIT_INTERRUPTED = 130  # as a shell tells of Ctrl-C
 S3_USD_PER_GB_MONTH = 0.023  # S3 Standard, us-east-2, July 2026
 
 
-class StoreEmptyError(UserError):
-    """The model store lacks files that the first box needs."""
-
-
-class NotDestroyedError(UserError):
-    """The CLI ended well and stacks stand: its question was answered with no."""
-
-
 def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     """Refuse what would hang or be refused; synthesize once; store, check, rest."""
     aws = _account(settings, arguments)
-    checks_roll.require_clear(Ground(settings, aws))
+    checks_deploy.require_clear(Ground(settings, aws))
     if settings.gateway is None:
         end_gateway(aws, settings, arguments)
     profile = _profile(arguments)  # the templates name the account of the credentials that they are made with
@@ -58,7 +50,7 @@ def deploy(settings: Settings, arguments: Sequence[str]) -> None:
     bucket = upload.store_bucket(aws, settings.fleet_name)
     missing = upload.missing(aws, bucket, settings)
     if missing:
-        raise StoreEmptyError(
+        raise UserError(
             f"The model store lacks {', '.join(missing)}.\n"
             "Fill it with `fleetctl publish`, then run `make deploy` again: nothing else was deployed."
         )
@@ -79,14 +71,14 @@ def destroy(settings: Settings, arguments: Sequence[str]) -> None:
     _cdk("destroy", "--all", *arguments)
     stacks = (*names.ALL_STACKS, names.STACK_FAULTS)
     if left := [name for stack in stacks if _stands(aws, name := names.stack(settings.fleet_name, stack))]:
-        raise NotDestroyedError(f"Still standing: {', '.join(left)}. Run `make destroy` again to delete the rest.")
+        raise UserError(f"Still standing: {', '.join(left)}. Run `make destroy` again to delete the rest.")
     sys.stdout.write("\n".join(("Kept on purpose:", *kept(aws, settings))) + "\n")
 
 
 def end_gateway(aws: Aws, settings: Settings, arguments: Sequence[str]) -> None:
     """Delete a gateway that stands although the settings have none: what it imports of the group can then change.
 
-    Asks, unless the CLI is told not to; its table is kept. Raises NotDestroyedError.
+    Asks, unless the CLI is told not to; its table is kept. UserError where it stays.
     """
     stack = names.stack(settings.fleet_name, names.STACK_GATEWAY)
     if not _stands(aws, stack):
@@ -101,12 +93,12 @@ def end_gateway(aws: Aws, settings: Settings, arguments: Sequence[str]) -> None:
         except EOFError:
             said = ""
         if said.strip().lower() not in ("y", "yes"):
-            raise NotDestroyedError(f"{stack} stands: put the section back into cdk.json, or answer with y.")
+            raise UserError(f"{stack} stands: put the section back into cdk.json, or answer with y.")
     aws.call("cloudformation", "DeleteStack", StackName=stack)
     until = time.monotonic() + DELETED_SECONDS
     while _stands(aws, stack):
         if time.monotonic() > until or _status(aws, stack) == "DELETE_FAILED":
-            raise NotDestroyedError(f"{stack} still stands: its events in CloudFormation say why.")
+            raise UserError(f"{stack} still stands: its events in CloudFormation say why.")
         time.sleep(POLL_SECONDS)
 
 

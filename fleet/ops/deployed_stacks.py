@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from fleet.account.access import Aws
 from fleet.account.aws_errors import AccessDeniedError, MissingError
 from fleet.core import names
 from fleet.core.errors import UserError
@@ -56,8 +57,8 @@ def _flat_enough(value: Any, levels: int) -> None:
         _flat_enough(item, levels - 1)
 
 
-def observed(aws: Any, fleet: str, templates: Mapping[str, Template]) -> tuple[Stack, ...]:
-    """What is deployed beside what is proposed, stack by stack; `aws` is an `ops.aws.Aws`.
+def observed(aws: Aws, fleet: str, templates: Mapping[str, Template]) -> tuple[Stack, ...]:
+    """What is deployed beside what is proposed, stack by stack.
 
     UserError for a stack of another name: it would be no part of this fleet, and the role may not read it.
     """
@@ -74,7 +75,7 @@ def observed(aws: Any, fleet: str, templates: Mapping[str, Template]) -> tuple[S
     return (*found, *_taken_out(aws, gateway))
 
 
-def _taken_out(aws: Any, gateway: str) -> tuple[Stack, ...]:
+def _taken_out(aws: Aws, gateway: str) -> tuple[Stack, ...]:
     """A gateway that stands and is not asked for any more: `make deploy` deletes it."""
     try:
         stack = _observe(aws, gateway, {})
@@ -83,7 +84,7 @@ def _taken_out(aws: Any, gateway: str) -> tuple[Stack, ...]:
     return () if stack.deployed is None else (replace(stack, taken_out=True),)
 
 
-def _observe(aws: Any, name: str, proposed: Template) -> Stack:
+def _observe(aws: Aws, name: str, proposed: Template) -> Stack:
     try:
         stack = aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]
         deployed = aws.call("cloudformation", "GetTemplate", StackName=name, TemplateStage="Original")["TemplateBody"]
@@ -101,11 +102,10 @@ def _observe(aws: Any, name: str, proposed: Template) -> Stack:
         for key, path in paths.items()
         if path in now and now[path] != before[key]["ResolvedValue"]
     }
-    template = deployed if isinstance(deployed, Mapping) else json.loads(deployed)
-    return Stack(name, proposed, template, moved, stack["StackStatus"])
+    return Stack(name, proposed, deployed, moved, stack["StackStatus"])
 
 
-def _values(aws: Any, paths: tuple[str, ...]) -> dict[str, str]:
+def _values(aws: Aws, paths: tuple[str, ...]) -> dict[str, str]:
     if not paths:
         return {}
     found = aws.call("ssm", "GetParameters", Names=sorted(set(paths)))["Parameters"]

@@ -1,6 +1,5 @@
 """Shows who is in line at the serving boxes, and ends one request there: through Run Command, without any prompt."""
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -40,14 +39,14 @@ class Line:
     problem: str = ""
 
 
-def lines(aws: Aws, fleet: str, *, wait_seconds: float = WAIT_SECONDS) -> list[Line]:
+def lines(aws: Aws, fleet: str) -> list[Line]:
     """Of every serving box; one that does not tell hides no other."""
     boxes = run_command.serving_boxes(aws, fleet, "lane")
     command = run_command.send(aws, "lane", names.lane_document(fleet), boxes, {})
     found = []
     for box in boxes:
         try:
-            output = run_command.output(aws, fleet, "lane", command, box, wait_seconds=wait_seconds, late=LATE)
+            output = run_command.output(aws, fleet, "lane", command, box, wait_seconds=WAIT_SECONDS, late=LATE)
             found.append(said(box, output))
         except OperatorError as error:
             found.append(Line(box, problem=str(error)))
@@ -55,13 +54,13 @@ def lines(aws: Aws, fleet: str, *, wait_seconds: float = WAIT_SECONDS) -> list[L
 
 
 def said(box: str, output: str) -> Line:
-    """What the script on the box printed; the box is not trusted to have run it."""
-    try:
-        told = json.loads(output)
+    """What the box printed."""
+
+    def parse(told: Any) -> Line:
         line = tuple(_waiting(each) for each in told["line"])
         return Line(box, line, _seconds(told["expected_wait_seconds"]), told["draining"] is True)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        raise _unlike(box, output) from None
+
+    return run_command.read("lane", box, output, parse)
 
 
 def _waiting(each: dict[str, Any]) -> Waiting:
@@ -77,7 +76,7 @@ def _seconds(said: Any) -> float:
     return seconds
 
 
-def drop(aws: Aws, fleet: str, request: str, *, wait_seconds: float = WAIT_SECONDS) -> str:
+def drop(aws: Aws, fleet: str, request: str) -> str:
     """End this request, at whichever box has it; that box. MissingError where none has."""
     boxes = run_command.serving_boxes(aws, fleet, "lane drop")
     document, parameters = names.lane_drop_document(fleet), {"id": lane_documents.checked(request)}
@@ -85,26 +84,11 @@ def drop(aws: Aws, fleet: str, request: str, *, wait_seconds: float = WAIT_SECON
     problems = []
     for box in boxes:
         try:
-            output = run_command.output(aws, fleet, "lane drop", command, box, wait_seconds=wait_seconds, late=LATE)
-            if dropped(box, output):
+            output = run_command.output(aws, fleet, "lane drop", command, box, wait_seconds=WAIT_SECONDS, late=LATE)
+            if run_command.read("lane drop", box, output, lambda told: told["dropped"] is True):
                 return box
         except OperatorError as error:
             problems.append(error)
     if problems:
         raise problems[0]
     raise MissingError(f"lane drop: no box has {request} in line", "it may have ended by itself: `fleetctl lane`")
-
-
-def dropped(box: str, output: str) -> bool:
-    """Whether that box had it."""
-    try:
-        return json.loads(output)["dropped"] is True
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise _unlike(box, output) from None
-
-
-def _unlike(box: str, output: str) -> OperatorError:
-    return OperatorError(
-        f"lane: {box} answered what its lane does not: {one_line(output)}",
-        "ask again; if it stays so, end the box: its successor starts from the published files",
-    )

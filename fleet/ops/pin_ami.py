@@ -45,17 +45,13 @@ def newest(aws: Aws) -> str:
 
 def describe(aws: Aws, ami_id: str) -> Image:
     """One image; MissingError where it is not in this region or not ours to see."""
-    missing = MissingError(
-        f"{ami_id} does not exist in {aws.region}, or this account may not use it",
-        "images belong to one region: `fleetctl pin-ami` finds this region's newest",
-    )
     try:
-        images = aws.call("ec2", "DescribeImages", ImageIds=[ami_id])["Images"]
-    except (MissingError, RefusedError):
-        raise missing from None
-    if not images:
-        raise missing
-    image = images[0]
+        (image,) = aws.call("ec2", "DescribeImages", ImageIds=[ami_id])["Images"]
+    except (MissingError, RefusedError, ValueError):  # the last: EC2 knows it and tells of none
+        raise MissingError(
+            f"{ami_id} does not exist in {aws.region}, or this account may not use it",
+            "images belong to one region: `fleetctl pin-ami` finds this region's newest",
+        ) from None
     root = image.get("RootDeviceName")
     sizes = [
         m["Ebs"].get("VolumeSize", 0)

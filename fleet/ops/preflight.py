@@ -3,9 +3,8 @@
 A check that could not be made has not passed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 
 from fleet.account.aws_errors import CredentialsError, OperatorError
 from fleet.config.settings import Settings
@@ -15,64 +14,49 @@ from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
 from fleet.ops import checks_gateway as gateway
 from fleet.ops import checks_network as network
-from fleet.ops import checks_roll as roll
-from fleet.ops.checks import Check, Finding, Ground, Level, failed
+from fleet.ops.checks import Check, Finding, Ground, failed
 
 # In the order in which an operator would want to hear of them.
-CHECKS: tuple[tuple[str, Check], ...] = (
-    ("credentials", account.credentials),
-    ("bootstrap", account.bootstrap),
-    ("stacks", fleet.stacks),
-    ("alarm", deploy.alarm),
-    ("spot quota", account.spot_quota),
-    ("on-demand quota", account.on_demand_quota),
-    ("room", account.room),
-    ("Lambda concurrency", account.lambda_concurrency),
-    ("service-linked roles", account.linked_roles),
-    ("EBS key", account.ebs_key),
-    ("offered types", fleet.offerings),
-    ("machine image", fleet.image),
-    ("network", network.network),
-    ("artifacts", fleet.artifacts),
-    ("release", fleet.released),
-    ("subscriptions", fleet.subscriptions),
-    ("lever and mode", fleet.lever),
-    *roll.CHECKS,
-    ("watchdog's role", flip.watchdog_role),
-)
+CHECKS: dict[str, Check] = {
+    "credentials": account.credentials,
+    "bootstrap": account.bootstrap,
+    "stacks": fleet.stacks,
+    "alarm": deploy.alarm,
+    "spot quota": account.spot_quota,
+    "on-demand quota": account.on_demand_quota,
+    "room": account.room,
+    "Lambda concurrency": account.lambda_concurrency,
+    "service-linked roles": account.linked_roles,
+    "EBS key": account.ebs_key,
+    "offered types": fleet.offerings,
+    "machine image": fleet.image,
+    "network": network.network,
+    "artifacts": fleet.artifacts,
+    "release": fleet.released,
+    "subscriptions": fleet.subscriptions,
+    "lever and mode": fleet.lever,
+    **deploy.IN_THE_WAY,
+    "watchdog's role": flip.watchdog_role,
+}
 
 
-def checks(settings: Settings) -> tuple[tuple[str, Check], ...]:
+def checks(settings: Settings) -> Mapping[str, Check]:
     """Those that the settings ask for."""
-    return (*CHECKS, *gateway.CHECKS) if settings.gateway else CHECKS
+    return CHECKS | gateway.CHECKS if settings.gateway else CHECKS
 
 
-@dataclass(frozen=True)
-class CheckLine:
-    """One line of the answer."""
-
-    check: str
-    finding: Finding
-
-
-def run(checks: Iterable[tuple[str, Check]], ground: Ground) -> tuple[CheckLine, ...]:
+def run(checks: Mapping[str, Check], ground: Ground) -> dict[str, Finding]:
     """Run every check at the same time; in the order of the list. Without credentials no other check says anything."""
 
-    def one(named: tuple[str, Check]) -> CheckLine:
-        name, check = named
+    def one(check: Check) -> Finding:
         try:
-            return CheckLine(name, check(ground))
+            return check(ground)
         except CredentialsError:
             raise
         except OperatorError as error:
-            return CheckLine(name, failed(f"could not be checked: {error.message}", error.remedy))
+            return failed(f"could not be checked: {error.message}", error.remedy)
         except Exception as error:  # one check that stumbles says so in its line, and the others are still heard
-            return CheckLine(name, failed(f"could not be checked: {type(error).__name__}: {error}", "report this"))
+            return failed(f"could not be checked: {type(error).__name__}: {error}", "report this")
 
     with ThreadPoolExecutor(max_workers=8) as pool:
-        return tuple(pool.map(one, checks))
-
-
-def all_right(lines: Iterable[CheckLine]) -> bool:
-    """Whether nothing failed; a warning is the operator's to judge."""
-    return all(line.finding.level is not Level.FAIL for line in lines)
+        return dict(zip(checks, pool.map(one, checks.values()), strict=True))

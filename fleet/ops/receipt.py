@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, cast
 
 from fleet.config.settings import Settings
@@ -122,12 +122,8 @@ def boots(lives: Mapping[str, BoxRecord], since: datetime) -> list[float | None]
     A box that already served when it was first seen was not launched then.
     """
     seen = [life for life in lives.values() if life.launched and life.launched > since]
-    launched = sorted((life for life in seen if life.serving != life.launched), key=_launch)
+    launched = sorted((life for life in seen if life.serving != life.launched), key=lambda life: life.launched or since)
     return [_boot(life) for life in launched]
-
-
-def _launch(life: BoxRecord) -> datetime:
-    return life.launched or datetime.max.replace(tzinfo=UTC)
 
 
 def _boot(life: BoxRecord) -> float | None:
@@ -165,14 +161,12 @@ def _wakes(decisions: Sequence[Event]) -> Iterator[Woken]:
 
 def _outcome(decisions: Sequence[Event], log: Sequence[Event]) -> dict[str, Any]:
     def times(*actions: str) -> list[str]:
-        return [_text(event.at) for event in decisions if event.fields.get("action") in actions]
+        return [f"{event.at:%Y-%m-%dT%H:%M:%SZ}" for event in decisions if event.fields.get("action") in actions]
 
-    rearms = times("re-arm")
     return {
         "failovers": times("failover"),
         "bridged": times("bridged"),
-        "rearm": rearms[0] if rearms else None,
-        "rearms": rearms,
+        "rearms": times("re-arm"),
         "pinned": next(iter(times("gave-up", "pinned")), None),
         "skipped": times("skipped"),
         "mail": sum(event.kind == "mail" for event in log),
@@ -181,7 +175,3 @@ def _outcome(decisions: Sequence[Event], log: Sequence[Event]) -> dict[str, Any]
 
 def _wake(event: Event) -> str:
     return str(event.fields.get("signal", {}).get("wake", ""))
-
-
-def _text(at: datetime) -> str:
-    return f"{at:%Y-%m-%dT%H:%M:%SZ}"

@@ -1,13 +1,18 @@
 """Runs one of the fleet's own documents on boxes, through Run Command, and hands back what each printed."""
 
+import json
 import time
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from fleet.account.access import Aws
 from fleet.account.aws_errors import OperatorError
 from fleet.core import names
+from fleet.core.untrusted import one_line
 from fleet.ops.fleet_view import target_health
 
 POLL_SECONDS = 1.0
+Told = TypeVar("Told")
 
 
 def serving_boxes(aws: Aws, fleet: str, verb: str) -> list[str]:
@@ -51,3 +56,14 @@ def output(aws: Aws, fleet: str, verb: str, command: str, box: str, *, wait_seco
             )
         time.sleep(POLL_SECONDS)
     raise OperatorError(f"{verb}: {box} has not answered within {wait_seconds:.0f} s", late)
+
+
+def read(verb: str, box: str, output: str, parse: Callable[[Any], Told]) -> Told:
+    """What the script on the box printed, parsed; the box is not trusted to have run it."""
+    try:
+        return parse(json.loads(output))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+        raise OperatorError(
+            f"{verb}: {box} answered what our script there never does: {one_line(output)}",
+            "ask again; if it stays so, end the box: its successor starts from the published files",
+        ) from None

@@ -11,7 +11,7 @@ import pytest
 from botocore.config import Config
 
 from fleet.account import access
-from fleet.account.aws_errors import AccessDeniedError, OperatorError, RateExceededError, UnreachableError
+from fleet.account.aws_errors import OperatorError, RateExceededError, UnreachableError
 from fleet.core import names
 from fleet.ops import commands
 from tests.box import servers
@@ -24,7 +24,9 @@ def payload(value: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def scripted(answers: Any) -> Any:
+def scripted(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr(commands, "BUSY_PAUSE_SECONDS", 0)
+
     def make(*script: Any) -> Any:
         turns = iter(script)
         return answers({"lambda Invoke": lambda **_: next(turns)})
@@ -33,7 +35,7 @@ def scripted(answers: Any) -> Any:
 
 
 def press(aws: Any, command: str = "pin") -> dict[str, Any]:
-    return commands.press(aws, "llm", command, who="me@here", why="holiday", pause_seconds=0)
+    return commands.press(aws, "llm", command, who="me@here", why="holiday")
 
 
 @pytest.mark.parametrize("command", ["pin", "arm", "resume", "scan", "probe"])
@@ -56,13 +58,6 @@ def test_a_function_that_stays_busy_is_given_up_and_said(scripted: Any) -> None:
     with pytest.raises(RateExceededError):
         press(aws)
     assert len(aws.asked) == commands.BUSY_TRIES
-
-
-def test_a_denied_invoke_is_not_tried_again(scripted: Any) -> None:
-    aws = scripted(AccessDeniedError("lambda Invoke was denied", "grant lambda:InvokeFunction"))
-    with pytest.raises(AccessDeniedError):
-        press(aws)
-    assert len(aws.asked) == 1
 
 
 def test_a_watchdog_that_raised_is_a_failure_with_its_own_words(scripted: Any) -> None:

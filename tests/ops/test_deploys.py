@@ -17,11 +17,12 @@ from fleet.account.access import Aws
 from fleet.cli.fleetctl import main
 from fleet.config.settings import Settings
 from fleet.core import names
+from fleet.core.errors import UserError
 from fleet.eventlog.events import Event
 from fleet.localaws import EmbeddedError, assembly, iam_policies
 from fleet.localaws.deployed import Deployed
 from fleet.ops.checks import Ground
-from fleet.ops.checks_roll import InTheWayError, require_clear
+from fleet.ops.checks_deploy import require_clear
 from tests.drills.by_hand import HOUR, START, build, market, told
 from tests.embedded_fleet import put
 from tests.synth import ROOT, change_user_data
@@ -174,7 +175,7 @@ def test_a_deploy_rolls_back_on_a_suspended_launch_and_on_a_refresh_under_way(
 def test_make_deploy_and_preflight_refuse_it_until_the_way_is_free(live: Deployed, way: str) -> None:
     stand_in_the_way(live, way)
     aws = Aws(live.aws.region, environment=live.aws.environment())
-    with pytest.raises(InTheWayError):
+    with pytest.raises(UserError, match="Nothing was deployed"):
         require_clear(Ground(live.settings, aws))
     if way.startswith("Launch"):
         status = CliRunner().invoke(main, ["status", "--json"], env=live.aws.environment()).stdout

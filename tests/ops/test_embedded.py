@@ -38,6 +38,14 @@ def asked(fleet: Deployed, since: int) -> list[str]:
     return [f"{line['service']}:{line['action']}" for line in log if line["principal"] == "operator"]
 
 
+def measured(fleet: Deployed, metric: str, *values: tuple[float, float]) -> None:
+    """What the boxes told: seconds ago, and the value."""
+    for ago, value in values:
+        datum = {"MetricName": metric, "Dimensions": [{"Name": "Fleet", "Value": "llm"}], "Value": value}
+        datum |= {"Timestamp": datetime.now(UTC) - timedelta(seconds=ago)}
+        fleet.aws.client("cloudwatch").put_metric_data(Namespace=names.METRIC_NAMESPACE, MetricData=[datum])
+
+
 # --- status ----------------------------------------------------------------------------------------------------
 
 
@@ -90,11 +98,7 @@ def test_status_says_that_the_log_was_not_read_to_its_end(fleetctl: Fleetctl, mo
 
 
 def test_status_tells_a_generation_that_does_not_end_with_its_age(live: Deployed, fleetctl: Fleetctl) -> None:
-    metric = {"MetricName": names.METRIC_RUNAWAY_GENERATION_SECONDS, "Dimensions": [{"Name": "Fleet", "Value": "llm"}]}
-    cloudwatch, now = live.aws.client("cloudwatch"), datetime.now(UTC)
-    for ago, seconds in ((3600, 900), (130, 2340), (70, 2400)):
-        datum = {**metric, "Timestamp": now - timedelta(seconds=ago), "Value": seconds, "Unit": "Seconds"}
-        cloudwatch.put_metric_data(Namespace=names.METRIC_NAMESPACE, MetricData=[datum])
+    measured(live, names.METRIC_RUNAWAY_GENERATION_SECONDS, (3600, 900), (130, 2340), (70, 2400))
     done = fleetctl("status", "--json")
     told = "a generation has run for 40 min and does not end: docs/runbook/runaway-generation.md"
     assert (done.exit_code, json.loads(done.stdout)["problems"]) == (3, [told])
@@ -104,11 +108,7 @@ def test_status_tells_a_generation_that_does_not_end_with_its_age(live: Deployed
 def test_status_tells_how_the_last_warm_boot_came_by_its_model(
     live: Deployed, fleetctl: Fleetctl, values: tuple[int, ...], told: str
 ) -> None:
-    metric = {"MetricName": names.METRIC_BOOT_STREAMED, "Dimensions": [{"Name": "Fleet", "Value": "llm"}]}
-    cloudwatch, now = live.aws.client("cloudwatch"), datetime.now(UTC)
-    for hours, value in zip((30, 3), values, strict=False):
-        datum = {**metric, "Timestamp": now - timedelta(hours=hours), "Value": value, "Unit": "None"}
-        cloudwatch.put_metric_data(Namespace=names.METRIC_NAMESPACE, MetricData=[datum])
+    measured(live, names.METRIC_BOOT_STREAMED, *zip((30 * 3600, 3 * 3600), values, strict=False))
     assert json.loads(fleetctl("status", "--json").stdout)["last_warm_boot"] == told
     assert ("the model was downloaded, which takes" in fleetctl("status").stdout) is (told == "downloaded")
 
@@ -203,13 +203,6 @@ def test_preflight_of_the_deployed_fleet_fails_nothing_and_only_reads(live: Depl
     assert all(call.split(":")[1].startswith(READS) for call in asked(live, before))
 
 
-def test_preflight_sees_a_quota_that_went(live: Deployed, fleetctl: Fleetctl) -> None:
-    live.aws.control("quota", code="L-DB2E81BA", vcpus=4)
-    done = fleetctl("preflight")
-    assert done.exit_code == 3
-    assert "on-demand G/VT quota 4 vCPUs: no room for a successor" in done.output
-
-
 def test_preflight_sees_a_role_that_lost_its_launch_grants(live: Deployed, fleetctl: Fleetctl) -> None:
     iam, role = live.aws.client("iam"), live.role("group", "WatchdogRole")
     for policy in iam.list_attached_role_policies(RoleName=role)["AttachedPolicies"]:
@@ -244,13 +237,8 @@ def test_lane_shows_the_line_of_every_box_and_drop_ends_one_request(live: Deploy
 
 def test_status_tells_the_line_that_a_box_told_in_the_last_minutes(live: Deployed, fleetctl: Fleetctl) -> None:
     assert json.loads(fleetctl("status", "--json").stdout)["line"] == ""
-    cloudwatch, now = live.aws.client("cloudwatch"), datetime.now(UTC)
-    told = ((names.METRIC_LANE_DEPTH, (9, 3)), (names.METRIC_LANE_EXPECTED_WAIT_SECONDS, (99.0, 28.2)))
-    for name, values in told:
-        for ago, value in zip((150, 70), values, strict=True):
-            metric = {"MetricName": name, "Dimensions": [{"Name": "Fleet", "Value": "llm"}], "Value": value}
-            metric |= {"Timestamp": now - timedelta(seconds=ago)}
-            cloudwatch.put_metric_data(Namespace=names.METRIC_NAMESPACE, MetricData=[metric])
+    measured(live, names.METRIC_LANE_DEPTH, (150, 9), (70, 3))
+    measured(live, names.METRIC_LANE_EXPECTED_WAIT_SECONDS, (150, 99.0), (70, 28.2))
     assert "3 in it, 28 s for who comes now" in fleetctl("status").stdout
 
 

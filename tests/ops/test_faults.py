@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from fleet.cli import look_back
 from fleet.cli.fleetctl import main
 from fleet.core import names
 from fleet.localaws.deployed import Deployed
@@ -26,7 +25,7 @@ def play(live: Deployed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pla
     """One scenario; `meanwhile` is done whenever the command waits."""
 
     def run(number: int, meanwhile: Callable[[], None] = lambda: None) -> Result:
-        monkeypatch.setattr(look_back.time, "sleep", lambda _: meanwhile())
+        monkeypatch.setattr("time.sleep", lambda _: meanwhile())
         arguments = ["game-day", "--live", "--scenario", str(number), "--yes", "--no-load", "--endpoint", "http://x"]
         return CliRunner().invoke(main, [*arguments, "--out", str(tmp_path / "day")], env=live.aws.environment())
 
@@ -76,16 +75,3 @@ def test_a_fleet_that_nobody_saves_is_a_miss(play: Play, made: dict[str, str], t
     done = play(2)
     assert done.exit_code == 3
     assert "another box serves: not within 1020 s" in receipts(tmp_path)["successor"]["seen"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--scenario", "1"], "allowed: --live --scenario N (here: `make chaos`)"),
-        (["--live", "--scenario", "5"], "5 is not in the range 1<=x<=4"),
-    ],
-)
-def test_a_scenario_is_for_an_account_and_one_of_four(arguments: list[str], said: str) -> None:
-    done = CliRunner().invoke(main, ["game-day", *arguments])
-    assert done.exit_code == 2
-    assert said in done.output

@@ -203,14 +203,6 @@ def test_launch_that_a_turn_asked_for_is_of_the_kind_it_turned_to(settings: Sett
     assert [event.fields["purchase"] for event in log if event.kind == "launch.failed"] == ["spot"]
 
 
-def test_a_refused_on_demand_launch_says_nothing_of_the_spot_market(settings: Settings) -> None:
-    refused = Activity(True, "", at(36), at(36), False, "no on-demand capacity")
-    log = live_history.events(a_night(activities=(refused,), living={}), settings)
-    assert [e.fields["purchase"] for e in log if e.kind == "launch.failed"] == ["on-demand"]
-    written = receipt.receipt(log, settings)
-    assert {item.purchase for item in written.market if item.event == "launch.failed"} == {"on-demand"}
-
-
 def test_boots_by_stage_are_events_drawn_as_bars(settings: Settings, tmp_path: Path) -> None:
     log = live_history.events(a_night(), settings)
     stages = [event for event in log if event.kind == "boot.stage"]

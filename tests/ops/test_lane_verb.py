@@ -38,22 +38,25 @@ def sent(aws: Any) -> dict[str, Any]:
     return found
 
 
-def test_every_serving_box_is_asked_in_one_command_and_one_that_does_not_tell_hides_no_other(fleet: Any) -> None:
+def test_every_serving_box_is_asked_in_one_command_and_one_that_does_not_tell_hides_no_other(
+    fleet: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lane, "WAIT_SECONDS", 0.05)
     failed = {"Status": "Failed", "StandardErrorContent": "urllib.error.URLError: refused\n"}
     aws = fleet(i1=LINE, i2=failed, i3={"line": "none"}, i4={"Status": "InProgress"})
-    told = {line.box: line for line in lane.lines(aws, "llm", wait_seconds=0.05)}
+    told = {line.box: line for line in lane.lines(aws, "llm")}
     assert (sent(aws)["InstanceIds"], sent(aws)["DocumentName"]) == (["i1", "i2", "i3", "i4"], "llm-lane")
     assert told["i1"] == lane.Line(
         "i1", (lane.Waiting("stuck-one", "key:1", "background", "served", 1.5, 9.4, 9, 64),), 12.5
     )
     assert "URLError: refused" in told["i2"].problem
-    assert "answered what its lane does not" in told["i3"].problem
+    assert "answered what our script there never does" in told["i3"].problem
     assert "has not answered within 0 s" in told["i4"].problem
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), "x", None, [], {}])
 def test_seconds_that_are_none_are_not_shown(bad: Any) -> None:
-    with pytest.raises(OperatorError, match="answered what its lane does not"):
+    with pytest.raises(OperatorError, match="answered what our script there never does"):
         lane.said("i1", json.dumps({**LINE, "expected_wait_seconds": bad}))
 
 

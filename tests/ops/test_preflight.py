@@ -17,9 +17,9 @@ from fleet.ops import checks_deploy as deploy
 from fleet.ops import checks_fleet as fleet
 from fleet.ops import checks_flip as flip
 from fleet.ops import checks_network as network
-from fleet.ops import checks_roll as roll
 from fleet.ops import preflight
 from fleet.ops.checks import Finding, Ground, Level
+from tests.ops.test_pin_ami import IMAGE
 from tests.synth import ROOT
 
 GONE = MissingError("not found", "look elsewhere")
@@ -58,23 +58,7 @@ def offers(*pairs: tuple[str, str]) -> dict[str, Any]:
 
 
 def an_image(**change: Any) -> dict[str, Any]:
-    image = {
-        "Architecture": "x86_64",
-        "State": "available",
-        "Name": "dlami",
-        "RootDeviceName": "/dev/xvda",
-        "BlockDeviceMappings": [{"DeviceName": "/dev/xvda", "Ebs": {"VolumeSize": 75}}],
-    }
-    return {"ec2 DescribeImages": {"Images": [{**image, **change}]}}
-
-
-def test_an_image_of_another_region_is_missing_by_name(settings: Settings, answers: Any) -> None:
-    aws = answers({"ec2 DescribeImages": {"Images": []}})
-    (line,) = preflight.run(
-        [("machine image", fleet.image)], Ground(dataclasses.replace(settings, ami_id="ami-0a1b2c3d"), aws)
-    )
-    assert line.finding.level is Level.FAIL
-    assert "ami-0a1b2c3d does not exist in us-east-2" in line.finding.found
+    return {"ec2 DescribeImages": {"Images": [{**IMAGE, **change}]}}
 
 
 def stored(**heads: Any) -> dict[str, Any]:
@@ -373,26 +357,25 @@ def test_a_role_in_another_partition_is_asked_about_that_partitions_resources(as
 def test_a_check_that_could_not_be_made_has_not_passed(settings: Settings, answers: Any) -> None:
     denied = AccessDeniedError("servicequotas:GetServiceQuota", "grant it")
     aws = answers({"service-quotas GetServiceQuota": denied})
-    (line,) = preflight.run([("spot quota", account.spot_quota)], Ground(settings, aws))
-    assert line.finding.level is Level.FAIL
-    assert line.finding.found == "could not be checked: servicequotas:GetServiceQuota"
-    assert not preflight.all_right([line])
+    (found,) = preflight.run({"spot quota": account.spot_quota}, Ground(settings, aws)).values()
+    assert found.level is Level.FAIL
+    assert found.found == "could not be checked: servicequotas:GetServiceQuota"
 
 
 def test_a_check_that_stumbles_is_one_failed_line_and_the_others_are_heard(settings: Settings, answers: Any) -> None:
     identity = {"sts GetCallerIdentity": {"Account": "1", "Arn": "a"}}
     aws = answers({"service-quotas GetServiceQuota": {"Quota": {}}, **identity})
-    checks = [("spot quota", account.spot_quota), ("credentials", account.credentials)]
-    stumbled, heard = preflight.run(checks, Ground(settings, aws))
-    assert stumbled.finding.level is Level.FAIL
-    assert stumbled.finding.found == "could not be checked: KeyError: 'Value'"
-    assert heard.finding.level is Level.PASS
+    checks = {"spot quota": account.spot_quota, "credentials": account.credentials}
+    stumbled, heard = preflight.run(checks, Ground(settings, aws)).values()
+    assert stumbled.level is Level.FAIL
+    assert stumbled.found == "could not be checked: KeyError: 'Value'"
+    assert heard.level is Level.PASS
 
 
 def test_without_credentials_there_is_one_message_instead_of_fifteen(settings: Settings, answers: Any) -> None:
     aws = answers({"sts GetCallerIdentity": CredentialsError("no credentials", "sign in")})
     with pytest.raises(CredentialsError):
-        preflight.run(preflight.CHECKS[:2], Ground(settings, aws))
+        preflight.run({"credentials": account.credentials, "bootstrap": account.bootstrap}, Ground(settings, aws))
 
 
 # --- what stands in the way of a deploy --------------------------------------------------------------------------
@@ -421,7 +404,7 @@ def test_a_rearm_or_a_refresh_under_way_fails(ask: Any, state: dict[str, str], r
             "InstanceRefreshes": [{"InstanceRefreshId": "r-1", "Status": refresh}]
         },
     }
-    answer = ask(roll.rolling, scripted)
+    answer = ask(deploy.rolling, scripted)
     assert (answer.level is Level.FAIL) is bool(found)
     assert answer.found.startswith(found)
 
@@ -429,7 +412,7 @@ def test_a_rearm_or_a_refresh_under_way_fails(ask: Any, state: dict[str, str], r
 def test_a_state_that_cannot_be_read_hides_no_refresh(ask: Any) -> None:
     scripted = {**group_with(), "ssm GetParameters": {"Parameters": []}}
     scripted["autoscaling DescribeInstanceRefreshes"] = {"InstanceRefreshes": []}
-    assert ask(roll.rolling, scripted).level is Level.PASS
+    assert ask(deploy.rolling, scripted).level is Level.PASS
 
 
 # --- one check, one world, what it finds; the last words stand in what was found or in its remedy ---------------------
@@ -603,19 +586,18 @@ FOUND: tuple[tuple[Any, dict[str, Any], dict[str, Any], Level, str], ...] = (
     (deploy.alarm, lit("ALARM"), {}, WARN, "hold the watchdog back"),
     (deploy.alarm, lit("OK"), {}, PASS, ""),
     (deploy.alarm, lit(), {}, PASS, ""),
-    (roll.launching, NO_GROUP, {}, WARN, ""),
-    (roll.rolling, NO_GROUP, {}, WARN, ""),
-    (roll.launching, group_with("AZRebalance", "Launch"), {}, FAIL, "Launch is suspended (User suspended)"),
-    (roll.launching, group_with("AZRebalance", "Launch"), {}, FAIL, "`fleetctl resume"),
-    (roll.launching, group_with("AZRebalance", "Terminate"), {}, WARN, "suspended, and not by the watchdog: Terminate"),
+    (deploy.launching, NO_GROUP, {}, WARN, ""),
+    (deploy.rolling, NO_GROUP, {}, WARN, ""),
+    (deploy.launching, group_with("AZRebalance", "Launch"), {}, FAIL, "Launch is suspended (User suspended)"),
     (
-        roll.launching,
+        deploy.launching,
         group_with("AZRebalance", "Terminate"),
         {},
         WARN,
-        "resume-processes --auto-scaling-group-name llm-gpu --scaling-processes Terminate",
+        "suspended, and not by the watchdog: Terminate\n"
+        "aws autoscaling resume-processes --auto-scaling-group-name llm-gpu --scaling-processes Terminate",
     ),
-    (roll.launching, group_with("AZRebalance"), {}, PASS, ""),
+    (deploy.launching, group_with("AZRebalance"), {}, PASS, ""),
 )
 
 

@@ -92,12 +92,6 @@ def test_every_probe_is_of_a_row_that_is_still_to_be_probed_or_was() -> None:
     assert set(probing.PROBES) <= rows
 
 
-def test_a_record_without_all_is_refused() -> None:
-    done = CliRunner().invoke(main, ["probe", "--why", "x", "--record", "y.json"])
-    assert done.exit_code == 2
-    assert "--record without --all" in done.output
-
-
 def test_a_bar_in_what_was_seen_breaks_no_row() -> None:
     page = "| `a` behaves | `x` | to be probed: look |\n"
     assert probing.filled(page, [Seen("a", True, "1 | 2")], "r") == "| `a` behaves | `x` | measured: `r`: 1 / 2 |\n"

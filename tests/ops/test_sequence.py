@@ -9,31 +9,34 @@ import pytest
 from fleet.account.aws_errors import MissingError
 from fleet.config import validation
 from fleet.config.settings import Settings
+from fleet.core.errors import UserError
 from fleet.ops import deploy
-from fleet.ops.checks_roll import InTheWayError
-from fleet.ops.deploy import NotDestroyedError
 from tests.synth import CDK_JSON
 
 
 @pytest.fixture
 def account(answers: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An account in which these stacks stand after the CLI has ended, whatever it was answered."""
+    """An account in which these stacks stand after the CLI has ended, whatever it was answered; what it was asked."""
 
     def make(*standing: str, buckets: Iterable[str] = ("llm-store-bucket83-x1",)) -> Any:
+        stands = list(standing)
+
         def described(StackName: str) -> dict[str, Any]:
-            if StackName not in standing:
+            if StackName not in stands:
                 raise MissingError(f"Stack {StackName} does not exist", "make deploy makes it")
-            return {"Stacks": [{"StackStatus": "CREATE_COMPLETE"}]}
+            return {"Stacks": [{"StackStatus": "DELETE_FAILED"}]}
 
         script = {
             "cloudformation DescribeStacks": described,
+            "cloudformation DeleteStack": lambda StackName: stands.remove(StackName),
             "s3 ListBuckets": {"Buckets": [{"Name": name} for name in buckets]},
             "s3 ListObjectVersions": {"Versions": [{"Size": 10_000_000_000}, {"Size": 8_000_000_000}]},
             "ssm GetParameters": {"Parameters": [{"Name": "/llm/on-demand-percentage"}]},
         }
         aws = answers(script)
         monkeypatch.setattr(deploy, "Aws", lambda *_: aws)
-        monkeypatch.setattr(deploy, "_cdk", lambda *_: None)
+        aws.commands = []
+        monkeypatch.setattr(deploy, "_cdk", lambda *words: aws.commands.append(words))
         return aws
 
     return make
@@ -43,20 +46,18 @@ def test_a_destroy_that_was_answered_with_no_lists_nothing_as_kept(
     account: Any, settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     account("llm-lever", "llm-store")
-    with pytest.raises(NotDestroyedError, match="Still standing: llm-store, llm-lever"):
+    with pytest.raises(UserError, match="Still standing: llm-store, llm-lever"):
         deploy.destroy(settings, [])
     assert capsys.readouterr().out == ""
 
 
 def test_the_faults_of_a_game_day_go_first_where_they_stand_and_are_named_where_they_stay(
-    account: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
+    account: Any, settings: Settings
 ) -> None:
-    account("llm-faults")
-    commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
-    with pytest.raises(NotDestroyedError, match="Still standing: llm-faults"):
+    aws = account("llm-faults")
+    with pytest.raises(UserError, match="Still standing: llm-faults"):
         deploy.destroy(settings, ["--force"])
-    assert commands == [("destroy", *deploy.FAULTS, "--force"), ("destroy", "--all", "--force")]
+    assert aws.commands == [("destroy", *deploy.FAULTS, "--force"), ("destroy", "--all", "--force")]
 
 
 def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
@@ -74,13 +75,12 @@ def test_a_store_of_a_half_done_destroy_is_listed_although_its_stack_is_gone(
 @pytest.fixture
 def commands(account: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     """What a deploy whose model is published asks of the CDK CLI."""
-    account()
-    commands: list[tuple[str, ...]] = []
-    monkeypatch.setattr(deploy, "_cdk", lambda *words: commands.append(words))
+    aws = account()
     monkeypatch.setattr(deploy.upload, "store_bucket", lambda *_: "store")
     monkeypatch.setattr(deploy.upload, "missing", lambda *_: [])
-    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
-    return commands
+    monkeypatch.setattr(deploy.checks_deploy, "require_clear", lambda _: None)
+    found: list[tuple[str, ...]] = aws.commands
+    return found
 
 
 @pytest.mark.parametrize(
@@ -102,15 +102,11 @@ def test_stacks_are_deployed_side_by_side_only_where_no_question_is_asked(
     assert commands[-1][3:] == (*(("--all", "--concurrency=4") if together else ("--all",)), *arguments)
 
 
-@pytest.mark.parametrize("arguments", [("--profile", "other"), ("--require-approval=never", "--profile=other")])
 def test_templates_are_made_with_the_profile_that_deploys_them(
-    arguments: tuple[str, ...],
-    settings: Settings,
-    commands: list[tuple[str, ...]],
-    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings, commands: list[tuple[str, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deploy.release, "awaits_release", lambda *_: False)
-    deploy.deploy(settings, arguments)
+    deploy.deploy(settings, ("--profile", "other"))
     assert commands[0] == ("list", "--output", deploy.ASSEMBLY, "--profile", "other")
 
 
@@ -128,10 +124,7 @@ def test_a_gateway_that_was_taken_out_is_deleted_before_the_fleet_changes_after_
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    standing = ["llm-gateway"]
-    aws = account()
-    aws.answers["cloudformation DeleteStack"] = lambda StackName: standing.remove(StackName)
-    aws.answers["cloudformation DescribeStacks"] = lambda StackName: described(StackName, standing)
+    aws = account("llm-gateway")
 
     def answer(_: str) -> str:
         if said is None:
@@ -142,25 +135,18 @@ def test_a_gateway_that_was_taken_out_is_deleted_before_the_fleet_changes_after_
     if deleted:
         deploy.end_gateway(aws, settings, arguments)
     else:
-        with pytest.raises(NotDestroyedError, match="llm-gateway stands: put the section back"):
+        with pytest.raises(UserError, match="llm-gateway stands: put the section back"):
             deploy.end_gateway(aws, settings, arguments)
-    assert (standing == []) is deleted
+    assert ("cloudformation DeleteStack" in dict(aws.asked)) is deleted
     assert "the table llm-gateway with keys, caps and ledger is kept" in capsys.readouterr().out
-
-
-def described(stack: str, standing: list[str]) -> dict[str, Any]:
-    if stack not in standing:
-        raise MissingError(f"Stack {stack} does not exist", "make deploy makes it")
-    return {"Stacks": [{"StackStatus": "DELETE_FAILED"}]}
 
 
 def test_a_gateway_that_cannot_be_deleted_is_told_and_nothing_is_deployed(
     account: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    aws = account()
+    aws = account("llm-gateway")
     aws.answers["cloudformation DeleteStack"] = {}
-    aws.answers["cloudformation DescribeStacks"] = lambda StackName: described(StackName, ["llm-gateway"])
-    with pytest.raises(NotDestroyedError, match="still stands: its events in CloudFormation say why"):
+    with pytest.raises(UserError, match="still stands: its events in CloudFormation say why"):
         deploy.end_gateway(aws, settings, ["--force"])
 
 
@@ -191,7 +177,7 @@ def test_a_deploy_is_refused_before_anything_runs_while_launching_is_suspended_a
         },
         "ssm GetParameters": {"Parameters": []},
     }
-    with pytest.raises(InTheWayError) as refused:
+    with pytest.raises(UserError) as refused:
         deploy.deploy(settings, [])
     assert str(refused.value).splitlines() == [
         "Nothing was deployed:",
@@ -225,7 +211,7 @@ def test_an_interrupted_verb_says_that_cloudformation_goes_on_and_shows_no_trace
 
     account()
     monkeypatch.setattr(deploy, "_cdk", interrupted)
-    monkeypatch.setattr(deploy.checks_roll, "require_clear", lambda _: None)
+    monkeypatch.setattr(deploy.checks_deploy, "require_clear", lambda _: None)
     settings = validation.load(CDK_JSON)
     monkeypatch.setattr(deploy.validation, "load", lambda: settings)
     monkeypatch.setattr("sys.argv", ["deploy", verb])

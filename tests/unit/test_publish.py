@@ -65,6 +65,7 @@ class Calls(Aws):
 def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Calls]:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setattr(upload, "PART_BYTES", PART)
     with mock_aws():
         calls = Calls()
         location = {"LocationConstraint": "us-east-2"}
@@ -81,7 +82,7 @@ def test_published_file_carries_its_checksum_and_an_etag_that_the_part_size_fixe
     aws: Calls, settings: Settings, files: dict[str, Path]
 ) -> None:
     gguf = checked(settings, files, "gguf")
-    assert upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, gguf, quiet)
     head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=settings.model.gguf.key)
     body = files["gguf"].read_bytes()
     digests = [hashlib.md5(body[at : at + PART], usedforsecurity=False).digest() for at in range(0, len(body), PART)]
@@ -98,27 +99,19 @@ def test_what_is_there_already_is_not_sent_again(aws: Calls, settings: Settings,
     assert aws.made == ["HeadObject"]
 
 
-def test_changed_file_replaces_the_old_one(aws: Calls, settings: Settings, files: dict[str, Path]) -> None:
-    upload.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
-    files["modelfile"].write_text("FROM ./other.gguf\n")
-    assert upload.upload(aws, BUCKET, checked(settings, files, "modelfile"), quiet)
-    found = aws.call("s3", "GetObject", Bucket=BUCKET, Key=settings.model.modelfile.key)
-    assert found["Body"].read() == b"FROM ./other.gguf\n"
-
-
 def test_broken_upload_goes_on_with_the_parts_that_are_missing(
     aws: Calls, settings: Settings, files: dict[str, Path]
 ) -> None:
     gguf = checked(settings, files, "gguf")
     aws.fails_at = 3
     with pytest.raises(UnreachableError):
-        upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+        upload.upload(aws, BUCKET, gguf, quiet)
     assert upload.missing(aws, BUCKET, settings) == [
         artifact.key for artifact in (settings.model.engine, settings.model.gguf, settings.model.modelfile)
     ]
     aws.fails_at = 0
     aws.made.clear()
-    assert upload.upload(aws, BUCKET, gguf, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, gguf, quiet)
     assert aws.made.count("UploadPart") == 1
     assert "CreateMultipartUpload" not in aws.made
     found = aws.call("s3", "GetObject", Bucket=BUCKET, Key=gguf.key)
@@ -138,11 +131,11 @@ def test_unfinished_upload_of_other_bytes_is_ended_and_not_resumed(
 ) -> None:
     aws.fails_at = 3
     with pytest.raises(UnreachableError):
-        upload.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet, part_bytes=PART)
+        upload.upload(aws, BUCKET, checked(settings, files, "gguf"), quiet)
     aws.fails_at = 0
     files["gguf"].write_bytes(change(files["gguf"].read_bytes()))
     other = checked(settings, files, "gguf")
-    assert upload.upload(aws, BUCKET, other, quiet, part_bytes=PART)
+    assert upload.upload(aws, BUCKET, other, quiet)
     assert ended.items() <= Counter(aws.made).items()
     head = aws.call("s3", "HeadObject", Bucket=BUCKET, Key=other.key)
     assert head["Metadata"]["sha256"] == other.sha256
@@ -204,23 +197,6 @@ def test_weights_that_do_not_fit_the_gpu_are_refused(settings: Settings, files: 
     ]
     quantized = replace(small, model=replace(small.model, quantize="q4_K_M"))
     assert not list(upload.LOOKS["gguf"](files["gguf"], quantized))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "publish: no file given; allowed: one or more of --engine, --gguf, --modelfile; or --built alone\n"),
-        (
-            ("--gguf", "nowhere.gguf"),
-            "publish: nothing was uploaded\n  --gguf nowhere.gguf: no such file; a readable file is needed\n",
-        ),
-    ],
-)
-def test_bad_input_ends_with_code_2_and_one_message(arguments: tuple[str, ...], message: str) -> None:
-    result = CliRunner().invoke(main, ["--settings", str(CDK_JSON), "publish", *arguments])
-    assert result.exit_code == 2
-    assert result.stderr.endswith(message)
-    assert "Traceback" not in result.output
 
 
 def test_command_publishes_all_three_and_says_what_is_next(

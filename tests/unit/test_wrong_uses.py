@@ -18,7 +18,7 @@ from fleet.config.cross_field_rules import RULES
 from fleet.config.settings import Settings
 from tests import wrong_uses
 from tests.synth import CDK_JSON, ROOT
-from tests.wrong_uses import ABSENT, WrongCommand, WrongFile, WrongSettings
+from tests.wrong_uses import ABSENT, SETTINGS
 
 DOCUMENT = json.loads(CDK_JSON.read_text())
 
@@ -43,42 +43,34 @@ def answer(lines: tuple[str, ...]) -> str:
     return "\n  ".join([f"cdk.json: {count} in the settings of the fleet", *lines])
 
 
-@pytest.mark.parametrize("wrong", wrong_uses.SETTINGS, ids=lambda wrong: wrong.name)
+FILES = wrong_uses.FILES | {name: (edited(edits), lines) for name, (edits, lines) in SETTINGS.items()}
+
+
+@pytest.mark.parametrize(("text", "lines"), FILES.values(), ids=FILES)
 def test_wrong_settings_are_answered_in_full(
-    wrong: WrongSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str | None, lines: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("cdk.json").write_text(edited(wrong.edits))
+    if text is not None:
+        Path("cdk.json").write_text(text)
     with pytest.raises(validation.SettingsError) as caught:
         validation.load()
-    assert str(caught.value) == answer(wrong.lines)
+    assert str(caught.value) == answer(lines)
 
 
-@pytest.mark.parametrize("wrong", wrong_uses.FILES, ids=lambda wrong: wrong.name)
-def test_a_file_that_holds_no_settings_is_answered_in_full(
-    wrong: WrongFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if wrong.text is not None:
-        Path("cdk.json").write_text(wrong.text)
-    with pytest.raises(validation.SettingsError) as caught:
-        validation.load()
-    assert str(caught.value) == answer(wrong.lines)
-
-
-@pytest.mark.parametrize("wrong", wrong_uses.COMMANDS, ids=lambda wrong: wrong.name)
-def test_a_wrong_command_is_answered_in_full(wrong: WrongCommand) -> None:
+@pytest.mark.parametrize(("arguments", "lines"), wrong_uses.COMMANDS.values(), ids=wrong_uses.COMMANDS)
+def test_a_wrong_command_is_answered_in_full(arguments: tuple[str, ...], lines: tuple[str, ...]) -> None:
     """Before anything is asked of AWS: there is none here."""
-    done = CliRunner().invoke(main, wrong.arguments, prog_name="fleetctl")
+    done = CliRunner().invoke(main, arguments, prog_name="fleetctl")
     assert done.exit_code == 2
-    assert done.stderr == "\n".join(wrong.lines) + "\n"
+    assert done.stderr == "\n".join(lines) + "\n"
     assert done.stdout == ""
 
 
 def test_every_cross_field_rule_stands_in_the_table() -> None:
     unseen = set(RULES)
-    for wrong in wrong_uses.SETTINGS:
-        fleet = json.loads(edited(wrong.edits))["context"]["fleet"]
+    for edits, _ in SETTINGS.values():
+        fleet = json.loads(edited(edits))["context"]["fleet"]
         with contextlib.suppress(TypeError, AttributeError):  # values that the schema refuses first
             settings = Settings.from_json(json.dumps(fleet))
             for rule in list(unseen):
@@ -97,8 +89,8 @@ def test_every_cross_field_rule_stands_in_the_table() -> None:
 def test_wrong_settings_end_every_program_with_code_2_and_no_traceback(
     program: tuple[str, ...], tmp_path: Path
 ) -> None:
-    (wrong,) = [wrong for wrong in wrong_uses.SETTINGS if wrong.name.startswith("several at once")]
-    (tmp_path / "cdk.json").write_text(edited(wrong.edits))
+    edits, lines = SETTINGS["several at once: all are told, and none twice"]
+    (tmp_path / "cdk.json").write_text(edited(edits))
     command = [str(ROOT / part) if part.endswith(".py") else part for part in program]
     run = subprocess.run(
         [sys.executable, *command],
@@ -109,5 +101,5 @@ def test_wrong_settings_end_every_program_with_code_2_and_no_traceback(
         check=False,
     )
     assert run.returncode == 2
-    assert run.stderr == answer(wrong.lines) + "\n"
+    assert run.stderr == answer(lines) + "\n"
     assert run.stdout == ""
