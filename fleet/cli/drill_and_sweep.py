@@ -240,7 +240,7 @@ def _play(job: Job, speed: float, console: Console) -> None:
         loud = sentence[:5].isupper()
         console.print(f"{utc(at):%d %b %H:%M:%S}  {sentence}", style="bold" if loud else None)
 
-    catalogue.POLICIES[job.policy].live(job.drill(emit))
+    catalogue.POLICIES[job.policy](job.drill(emit))
 
 
 def _pinned(rows: Sequence[Row]) -> list[str]:

@@ -53,7 +53,7 @@ def test_same_seed_same_bytes_in_a_process_that_hashes_otherwise() -> None:
         "from fleet.sim.policies.catalogue import COMPARED, POLICIES\n"
         "for name in COMPARED:\n"
         "    market = synthetic.market(synthetic.region('us-east-2'), 1, days=3)\n"
-        "    POLICIES[name].live(Drill(market, emit=lambda event: print(event.line())))\n"
+        "    POLICIES[name](Drill(market, emit=lambda event: print(event.line())))\n"
     )
     logs = [
         subprocess.run(

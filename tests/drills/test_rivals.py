@@ -23,16 +23,15 @@ from fleet.sim.experiments import benchmark_matrix, bounds, experiment, ratios, 
 from fleet.sim.experiments.experiment import Job, Row
 from fleet.sim.markets import levels, synthetic
 from fleet.sim.markets.market import Step
-from fleet.sim.policies.catalogue import DynamicFallback
-from fleet.sim.policies.timer import FixedTimer
+from fleet.sim.policies.catalogue import POLICIES, dynamic_fallback
 from tests.drills import fitting
 from tests.drills.by_hand import BOOT_SECONDS, START, exact, lived, market, told, with_steps
 
 pytestmark = pytest.mark.slow  # drills whole regions
 
 
-def logged(settings: Settings, policy: FixedTimer, *steps: tuple[float, int], hours: float = 6) -> list[Event]:
-    return lived(market(*steps, hours=hours), policy, settings=settings, behaviour=exact())[0]
+def logged(settings: Settings, *steps: tuple[float, int]) -> list[Event]:
+    return lived(market(*steps, hours=6), POLICIES["timer-30"], settings=settings, behaviour=exact())[0]
 
 
 def levers(log: list[Event]) -> list[tuple[float, int]]:
@@ -42,7 +41,7 @@ def levers(log: list[Event]) -> list[tuple[float, int]]:
 def test_the_fixed_timer_fails_over_on_the_first_failure_and_returns_launch_first_after_its_time_of_supply(
     settings: Settings,
 ) -> None:
-    log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000))
+    log = logged(settings, (3600, 0), (7200, 1000))
     (_, spot), (failover, on_demand), (back, again) = levers(log)
     assert [spot, on_demand, again] == [0, 100, 0]
     assert failover == 3600 + 15 + 1  # the attempt at the notice, and its event
@@ -53,7 +52,7 @@ def test_the_fixed_timer_fails_over_on_the_first_failure_and_returns_launch_firs
 
 
 def test_the_fixed_timer_starts_counting_anew_when_supply_ends(settings: Settings) -> None:
-    log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000), (8000, 0), (8300, 1000))
+    log = logged(settings, (3600, 0), (7200, 1000), (8000, 0), (8300, 1000))
     assert 8300 + 1800 <= levers(log)[-1][0] <= 8300 + 1800 + 60
 
 
@@ -236,7 +235,7 @@ def test_the_fallback_tries_once_a_minute_while_on_demand_is_dry_and_every_refus
     scene = with_steps(market((600, 0), (1200, 1000), (1300, 0), hours=2), dry)
     refused = [
         e.at.timestamp() - START
-        for e in lived(scene, DynamicFallback(), settings=settings, behaviour=exact())[0]
+        for e in lived(scene, dynamic_fallback, settings=settings, behaviour=exact())[0]
         if e.kind == "launch.failed" and e.fields["purchase"] == "on-demand"
     ]
     assert refused[0] == 0
@@ -246,7 +245,7 @@ def test_the_fallback_tries_once_a_minute_while_on_demand_is_dry_and_every_refus
 
 @pytest.mark.parametrize("boots", [Boots(failed_first=2), Boots(stuck_share=0.5)])
 def test_the_fallback_replaces_a_box_beside_the_group_whose_boot_fails(boots: Boots, settings: Settings) -> None:
-    log, _ = lived(market((0, 0), hours=6), DynamicFallback(), settings=settings, behaviour=exact(boots=boots))
+    log, _ = lived(market((0, 0), hours=6), dynamic_fallback, settings=settings, behaviour=exact(boots=boots))
     assert [e for e in log if e.kind == "box.ended"]
     assert [e for e in log if e.kind == "box.serving"]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from fleet.config.section import renamed
 from fleet.config.settings import Artifact, Model, Settings
@@ -148,11 +148,8 @@ def behaviour_assumed(physics: Behaviour | None = None) -> tuple[str, ...]:
     )
 
 
-class Policy(Protocol):
-    """One way to run the fleet."""
-
-    def live(self, drill: Drill) -> None:
-        """Live through all of it; what happens goes to `drill.emit`, from `start` to `end`."""
+# One way to run the fleet: lives through all of the drill; what happens goes to its `emit`, from `start` to `end`.
+Policy = Callable[[Drill], None]
 
 
 @dataclass(frozen=True)
@@ -174,5 +171,5 @@ def run(drill: Drill, policy: Policy) -> Result:
         droughts.add(event)
         drill.emit(event)
 
-    policy.live(replace(drill, emit=all_three))
+    policy(replace(drill, emit=all_three))
     return Result(measure, droughts=droughts)
