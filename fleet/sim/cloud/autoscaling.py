@@ -334,10 +334,7 @@ class AutoScalingGroup:
         return self._settings.drain.deregistration_delay_seconds + self._world.behaviour.last_words_seconds
 
     def _publish(self, detail_type: str, **detail: Any) -> None:
-        region, name = self._settings.region, names.group(self._settings.fleet_name)
-        self._world.publish(
-            detail_type, lambda number, at, kind: payloads.group(number, at, region, kind, name, **detail)
-        )
+        self._world.publish(detail_type, payloads.group, names.group(self._settings.fleet_name), **detail)
 
 
 def _seen(box: SimulatedBox) -> Box:

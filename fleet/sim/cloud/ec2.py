@@ -23,8 +23,8 @@ STATE_REASONS = {"reclaim": "Server.SpotInstanceTermination", "user data failed"
 class Ec2:
     """Launches, notices and ends. The group and the balancer listen."""
 
-    def __init__(self, world: Simulation, market: Market, region: str) -> None:
-        self._world, self._market, self._region = world, market, region
+    def __init__(self, world: Simulation, market: Market) -> None:
+        self._world = world
         self.pools = {pool.label: pool for pool in market.pools}
         self.running: dict[str, SimulatedBox] = {}
         self._ended: dict[str, SimulatedBox] = {}  # oldest first
@@ -224,10 +224,7 @@ class Ec2:
             return
         box.at_risk = True
         self._world.log("rebalance", box=box.id)
-        self._world.publish(
-            "EC2 Instance Rebalance Recommendation",
-            lambda number, at, kind: payloads.ec2(number, at, self._region, kind, box.id),
-        )
+        self._world.publish("EC2 Instance Rebalance Recommendation", payloads.ec2, box.id)
         self.on_risk(box)
 
     def _recommend_excess(self, step: Step) -> None:
@@ -241,12 +238,8 @@ class Ec2:
         behaviour, clock = self._world.behaviour, self._world.clock
         box.noticed_at = clock.now
         self._world.log("notice", box=box.id)
-        self._world.publish(
-            "EC2 Spot Instance Interruption Warning",
-            lambda number, at, kind: payloads.ec2(
-                number, at, self._region, kind, box.id, **{"instance-action": "terminate"}
-            ),
-        )
+        action = {"instance-action": "terminate"}
+        self._world.publish("EC2 Spot Instance Interruption Warning", payloads.ec2, box.id, **action)
         if self._warned_with_its_notice(box):
             self.recommend(box)
         box.at_risk = True
@@ -274,9 +267,7 @@ class Ec2:
             del self._ended[next(iter(self._ended))]
         self.on_unserving(box, why)
         self._world.log("box.ended", box=box.id, why=why)
-        self._world.publish(
-            STATE_EVENT, lambda number, at, kind: payloads.ec2(number, at, self._region, kind, box.id, state=ENDING[0])
-        )
+        self._world.publish(STATE_EVENT, payloads.ec2, box.id, state=ENDING[0])
         self.on_gone(box)
 
 

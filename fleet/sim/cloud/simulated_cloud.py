@@ -10,7 +10,6 @@ Deterministic: the same market, settings, behaviour and seed give the same log, 
 import functools
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from fleet.config.settings import Settings
 from fleet.core import names
@@ -62,7 +61,7 @@ class SimulatedCloud:
         self.deploying_until = 0.0
         self.brisk = False  # True: no scan is made while nothing has happened since one that found nothing to do
         self.on_health: list[Callable[[], None]] = []  # a box begins or ceases to serve, or is gone
-        self._bus = Bus(world, settings.fleet_name)
+        self._bus = Bus(world, settings.fleet_name, settings.region)
         world.publish = self._bus.publish
         self._state, self._lever = state, str(lever)
         self._mode = _mode(state)
@@ -74,7 +73,7 @@ class SimulatedCloud:
         if self._mode is not None:
             world.log("mode", mode=self._mode)
 
-        self.ec2 = ec2 = Ec2(world, market, settings.region)
+        self.ec2 = ec2 = Ec2(world, market)
         self.balancer = balancer = Balancer(world)
         self.autoscaling = group = AutoScalingGroup(world, ec2, balancer, settings, lever)
         ec2.on_boot, ec2.on_boot_failed, ec2.on_cancelled = balancer.boots, group.boot_failed, group.cancelled
@@ -114,10 +113,6 @@ class SimulatedCloud:
         payload = {"command": command, "who": who, "why": why}
         when = self.clock.now if at is None else at
         self.clock.at(when, self._bus.invoke, payload, when)
-
-    def deliver(self, payload: dict[str, Any], *, after: float = 0.0) -> None:
-        """Hand the watchdog a payload of the caller's own: a replayed, forged or damaged one."""
-        self.clock.after(after, self._bus.invoke, payload, self.clock.now + after)
 
     def wedge(self, box_id: str) -> None:
         """A box stops answering without ending."""
