@@ -7,7 +7,6 @@
 Deterministic: the same market, settings, behaviour and seed give the same log, byte for byte.
 """
 
-import functools
 from collections.abc import Callable
 from datetime import datetime
 
@@ -190,12 +189,13 @@ class SimulatedCloud:
 
     def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
         now = self.clock.now
-        known = [(i, self.autoscaling.boxes.get(i) or self.ec2.known(i)) for i in ids]
-        return {
-            i: _described(box.launched_at, box.purchase, boot_tag(box, now), box.ended_at is not None, box.state_reason)
-            for i, box in known
-            if box
-        }
+        found = {}
+        for i in ids:
+            if box := self.autoscaling.boxes.get(i) or self.ec2.known(i):
+                state = "running" if box.ended_at is None else "terminated"
+                spot, boot = box.purchase == "spot", boot_tag(box, now)
+                found[i] = Instance(utc(box.launched_at), spot, boot, state, reason=box.state_reason)
+        return found
 
     def target_health(self) -> dict[str, str]:
         now = self.clock.now
@@ -266,11 +266,6 @@ class SimulatedCloud:
 
     def mail(self, subject: str, body: str) -> None:
         self.world.log("mail", subject=subject, body=body)
-
-
-@functools.lru_cache(maxsize=64)  # a look finds most boxes as the last one left them
-def _described(launched_at: float, purchase: Purchase, boot: str | None, ended: bool, reason: str) -> Instance:
-    return Instance(utc(launched_at), purchase == "spot", boot, "terminated" if ended else "running", reason=reason)
 
 
 def _mode(state: str | None) -> str | None:
