@@ -72,12 +72,11 @@ class SimulatedCloud:
         if self._mode is not None:
             world.log("mode", mode=self._mode)
 
-        self.ec2 = ec2 = Ec2(world, market)
         self.balancer = balancer = Balancer(world)
+        self.ec2 = ec2 = Ec2(world, market, balancer)
         self.autoscaling = group = AutoScalingGroup(world, ec2, balancer, settings, lever)
-        ec2.on_boot, ec2.on_boot_failed, ec2.on_cancelled = balancer.boots, group.boot_failed, group.cancelled
-        ec2.on_serving = balancer.serve
-        ec2.on_risk, ec2.on_unserving, ec2.on_gone = group.at_risk, balancer.unserve, self._gone
+        ec2.on_boot_failed, ec2.on_cancelled = group.boot_failed, group.cancelled
+        ec2.on_risk, ec2.on_gone = group.at_risk, self._gone
         balancer.on_change = self._health_changed
         started: list[SimulatedBox] = []
         if recording is not None:
@@ -129,7 +128,7 @@ class SimulatedCloud:
         return box
 
     def end_beside(self, box: SimulatedBox) -> None:
-        self.ec2.on_unserving(box, "not needed")
+        self.balancer.unserve(box, "not needed")
         self.clock.after(self.autoscaling.termination_seconds, self.ec2.end, box, "not needed")
 
     def _give_up(self, box: SimulatedBox) -> None:
