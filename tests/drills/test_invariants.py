@@ -40,9 +40,7 @@ def markets(draw: st.DrawFn) -> Market:
         series.append((one.label, changes))
 
     def read() -> list[Step]:
-        return list(
-            merged([Step(at, label, s) for at, s in with_notice(iter(changes), 120)] for label, changes in series)
-        )
+        return list(merged(with_notice(label, changes) for label, changes in series))
 
     return Market("random", POOLS, START, START + DAY, read)
 
