@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fleet.config.section import renamed
 from fleet.config.settings import Artifact, Model, Settings
@@ -100,34 +100,28 @@ class Drill:
 
     def cloud(self, *, lever: int | None) -> SimulatedCloud:
         """The simulated cloud at the start. `lever` is the policy's; None: the history's own, else all spot."""
-        if isinstance(self.scene, Market):
-            cloud = SimulatedCloud(
-                self.scene,
-                settings=self.settings,
-                behaviour=self.physics,
-                seed=self.seed,
-                emit=self.emit,
-                lever=lever or 0,
-            )
-        else:
-            behaviour = self.physics
+        behaviour, start = self.physics, dict[str, Any]()
+        if isinstance(self.scene, History):
             recording = self.scene.recording
             if lever is not None or self._changed(self.scene):  # the recorded policy starts with the recorded lever
                 behaviour = replace(behaviour, alarm=replace(behaviour.alarm, recorded=None))
                 recording = None
             lever = self.scene.fleet.lever_at_start if lever is None else lever
-            cloud = SimulatedCloud(
-                self.scene.market,
-                settings=self.settings,
-                behaviour=behaviour,
-                seed=self.seed,
-                emit=self.emit,
-                lever=lever,
-                mode=self.scene.fleet.mode_at_start,
-                serving="on-demand" if lever else "spot",
-                scans_from=self.scene.scans_from,
-                recording=recording and replace(recording),
-            )
+            start = {
+                "mode": self.scene.fleet.mode_at_start,
+                "serving": "on-demand" if lever else "spot",
+                "scans_from": self.scene.scans_from,
+                "recording": recording and replace(recording),
+            }
+        cloud = SimulatedCloud(
+            self.market,
+            settings=self.settings,
+            behaviour=behaviour,
+            seed=self.seed,
+            emit=self.emit,
+            lever=lever or 0,
+            **start,
+        )
         self.prepare(cloud)
         return cloud
 

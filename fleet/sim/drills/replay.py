@@ -51,10 +51,7 @@ def load(name: str | Path) -> History:
     """A history by name (any unique part of one) or by path; raises UserError with the place of the damage."""
     path = Path(name)
     if not path.suffix:
-        found = [FOLDER / f"{known}.json" for known in names() if str(name) in known]
-        if len(found) != 1:
-            raise UserError(f"history {name!r}: {'several match' if found else 'unknown'}; known: {', '.join(names())}")
-        path = found[0]
+        (path,) = FOLDER.glob(f"*{name}*.json")
     return _Reader(path, receipts.parsed(path, reading.parsed(path))).history()
 
 
