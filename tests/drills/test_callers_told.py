@@ -152,3 +152,5 @@ def test_a_file_of_callers_is_told_all_its_odd_lines_at_once(market: Path) -> No
     ]
     wishes.write_text("when,tokens\n1,1\n")
     assert "columns are when, tokens; allowed: at, and any of caller" in drill(market, wishes).stderr
+    wishes.write_text('{"began": null}\n')
+    assert "line 1: at is None; allowed" in drill(market, wishes).stderr

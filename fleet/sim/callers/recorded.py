@@ -120,7 +120,7 @@ def _asked(row: dict[str, Any], start: float) -> Asked:
 def _time(value: Any, start: float) -> float:
     try:
         seconds = float(value)
-    except ValueError:
+    except (TypeError, ValueError):
         try:
             at = datetime.fromisoformat(str(value))
         except ValueError:
