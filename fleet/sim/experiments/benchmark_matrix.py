@@ -13,9 +13,9 @@ from fleet.sim.markets import synthetic
 from fleet.sim.policies.catalogue import TIMER_MINUTES, without_valve
 
 FIRST_SEED = 1001  # no constant was chosen on these
-OURS = ("bridge",)
+OURS = "bridge"
 TIMERS = tuple(f"timer-{minutes}" for minutes in TIMER_MINUTES)
-POLICIES = ("alarm", *OURS, "fallback", *TIMERS)
+POLICIES = ("alarm", OURS, "fallback", *TIMERS)
 TRACES = tuple(sorted(synthetic.FOLDER.glob("*-trace.csv")))
 
 

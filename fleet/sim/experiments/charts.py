@@ -105,7 +105,7 @@ def fronts(cases: Mapping[str, Compared], path: Path) -> Path:
             for axes, place in zip(line, found.outcomes, strict=True):
                 timers = sorted((found.mean(place, name, usd), found.mean(place, name, minutes)) for name in TIMERS)
                 axes.plot(*zip(*timers, strict=True), "o-", color="#999999", label="fixed timer, 0 to 24 h")
-                for color, name in zip(COLORS, ("alarm", "fallback", *OURS), strict=False):
+                for color, name in zip(COLORS, ("alarm", "fallback", OURS), strict=False):
                     at = found.mean(place, name, usd), found.mean(place, name, minutes)
                     axes.plot(*at, "D", color=color, label=POLICIES[name].name, markeredgecolor=INK)
                 axes.set_title(f"{place}, {case}", loc="left", fontsize=10, fontweight="bold")
