@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from fleet.config.settings import Settings
 from fleet.core.errors import UserError
@@ -76,14 +75,6 @@ def without_valve(settings: Settings) -> Settings:
     return replace(settings, watchdog=watchdog, bridge=replace(settings.bridge, valve_failovers=10**9))
 
 
-def _alarm(settings: Settings) -> Settings:
-    return replace(settings, policy="alarm")
-
-
-def _bridge(settings: Settings, **limits: Any) -> Settings:
-    return replace(settings, policy="bridge", bridge=replace(settings.bridge, **limits))
-
-
 @dataclass(frozen=True)
 class Named:
     """A policy of the registry: its label on every page, and the settings that it runs with."""
@@ -101,24 +92,12 @@ TIMER_MINUTES = (0, 10, 30, 60, 120, 240, 480, 1440)
 POLICIES: dict[str, Named] = {
     "on-demand": Named("on-demand only", partial(unwatched, lever=100)),
     "spot-only": Named("spot, no watchdog", partial(unwatched, lever=0)),
-    "alarm": Named("alarm watchdog", watchdog, _alarm),
-    "bridge": Named("bridge watchdog", watchdog, _bridge),
+    "alarm": Named("alarm watchdog", watchdog, partial(replace, policy="alarm")),
+    "bridge": Named("bridge watchdog", watchdog, partial(replace, policy="bridge")),
     "fallback": Named("dynamic fallback", dynamic_fallback),
     "clairvoyant": Named("clairvoyant bound", clairvoyant),
 }
 COMPARED = tuple(POLICIES)  # unless some are named
-# The bridge policy's own front beside its defaults, and a point with more patience.
-POLICIES |= {
-    f"bridge-{minutes}": Named(
-        f"bridge, bar {minutes} min", watchdog, partial(_bridge, return_after_seconds=minutes * 60)
-    )
-    for minutes in (20, 90)
-}
-POLICIES["bridge-patient"] = Named(
-    "bridge, patience 130 s, bar 55 min",
-    watchdog,
-    partial(_bridge, patience_seconds=130, return_after_seconds=3300),
-)
 POLICIES |= {
     f"timer-{minutes}": Named(f"fixed timer, {minutes} min", partial(fixed_timer, return_seconds=minutes * 60.0))
     for minutes in TIMER_MINUTES
