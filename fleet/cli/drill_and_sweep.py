@@ -291,8 +291,7 @@ def _page(
     out.mkdir(parents=True, exist_ok=True)
     logs = {name: row.results[0].log for name, row in zip(chosen, rows, strict=True)}
     for name, log in logs.items():
-        with (out / f"events-{name}.jsonl").open("w", encoding="utf-8") as file:
-            events.write(log, file)
+        events.write(log, out / f"events-{name}.jsonl")
     zooms = next(filter(None, (html_report.longest_windows(spans.read(log)) for log in logs.values())), [])
     chapters = [
         html_report.chapter(log, out, title=catalogue.POLICIES[name].name, prefix=f"timeline-{name}", zooms=zooms)
