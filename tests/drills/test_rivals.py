@@ -164,26 +164,22 @@ def test_a_policy_is_held_against_the_timers_at_its_own_cost_and_fails_where_the
     assert row.endswith(f"| {holds} |")
 
 
-def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it() -> None:
-    def outcomes(policy: str, factor: float, *shares: float) -> list[benchmark_matrix.Outcome]:
-        task = benchmark_matrix.Task("fitted", "r", policy, 0, 1)
-        return [benchmark_matrix.Outcome(task, factor * share, 1) for share in shares]
+def outcomes(*minutes: float) -> list[benchmark_matrix.Outcome]:
+    task = benchmark_matrix.Task("fitted", "r", "one", 0, 1)
+    return [benchmark_matrix.Outcome(task, value, 1) for value in minutes]
 
-    alike = ratios.Compared({"r": {"one": outcomes("one", 3, 10, 50, 90), "other": outcomes("other", 6, 10, 50, 90)}})
+
+def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it() -> None:
+    alike = ratios.Compared({"r": {"one": outcomes(30, 150, 270), "other": outcomes(60, 300, 540)}})
     assert alike.ratio("one", "other", ratios.minutes, "r") == experiment.Mean(0.5, 0)
-    apart = ratios.Compared({"r": {"one": outcomes("one", 3, 10, 50, 90), "other": outcomes("other", 6, 90, 50, 10)}})
+    apart = ratios.Compared({"r": {"one": outcomes(30, 150, 270), "other": outcomes(540, 300, 60)}})
     assert apart.ratio("one", "other", ratios.minutes, "r").half_width > 0.5
 
 
 def test_an_interval_of_a_mean_over_places_has_the_luck_of_each_in_it_and_is_narrower_than_theirs() -> None:
-    def outcomes(place: str, policy: str, *values: float) -> list[benchmark_matrix.Outcome]:
-        return [
-            benchmark_matrix.Outcome(benchmark_matrix.Task("fitted", place, policy, 0, 1), value, 1) for value in values
-        ]
-
     places = {
-        p: {"one": outcomes(p, "one", *own), "other": outcomes(p, "other", 10, 10, 10)}
-        for p, own in (("r", (9, 10, 14)), ("s", (5, 6, 7)))
+        place: {"one": outcomes(*own), "other": outcomes(10, 10, 10)}
+        for place, own in (("r", (9, 10, 14)), ("s", (5, 6, 7)))
     }
     found = ratios.Compared(places)
     each = [found.ratio("one", "other", ratios.minutes, place).half_width for place in "rs"]

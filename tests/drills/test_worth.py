@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from fleet.cli.fleetctl import main
 from fleet.config import prices
 from fleet.config.settings import Settings
 from fleet.sim.callers import worth
@@ -20,6 +19,7 @@ from fleet.sim.callers.traffic import Traffic
 from fleet.sim.callers.worth import Curve, Option
 from fleet.sim.drills.drill import default_settings
 from fleet.sim.experiments import worth_ways
+from tests.drills import by_hand
 
 SHEET = Path(__file__).with_name("worth.csv")
 ROUND = Traffic(shape="flat", spread=0)
@@ -136,8 +136,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(tmp_path: Path, *words: str) -> Result:
-    always = ["worth", "--days", "1", "--seeds", "1", "--out", str(tmp_path / "out")]
-    return CliRunner().invoke(main, [*always, *words], catch_exceptions=False)
+    return by_hand.call("worth", "--days", 1, "--seeds", 1, "--out", tmp_path / "out", *words)
 
 
 @pytest.mark.usefixtures("quick")
