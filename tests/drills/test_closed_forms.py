@@ -7,10 +7,7 @@ from itertools import accumulate
 import pytest
 
 from fleet.config.settings import Capacity, Settings
-from fleet.eventlog.events import Event
-from fleet.eventlog.measure import Measure
 from fleet.sim.cloud.behaviour import Behaviour, Scores
-from fleet.sim.cloud.virtual_clock import utc
 from fleet.sim.drills import drill
 from fleet.sim.drills.drill import Drill
 from fleet.sim.markets.market import Step, pool
@@ -137,10 +134,3 @@ def test_missing_data_that_does_not_breach_never_lights_the_alarm(settings: Sett
     assert "ALARM" in alarms(EXACT)
     silent = replace(EXACT, alarm=replace(EXACT.alarm, missing_breaches=False))
     assert "ALARM" not in alarms(silent)
-
-
-def test_measure_of_a_log_without_boxes_is_all_degraded() -> None:
-    measure = Measure()
-    measure.add(Event(utc(0), "start", {"name": "none", "desired": 1}))
-    measure.add(Event(utc(600), "end", {"name": "none", "desired": 1}))
-    assert (measure.degraded_minutes, measure.cost_usd, len(measure.windows)) == (10, 0, 1)

@@ -255,14 +255,6 @@ def test_a_quota_of_one_box_refuses_the_successor_until_the_first_is_gone(settin
     assert told(log, "box.launched")[1] >= HOUR + 120
 
 
-def test_on_demand_can_be_dry_too(settings: Settings) -> None:
-    dry = Step(START, "g6.xlarge", 0, purchase="on-demand")
-    cloud, log = build(settings, with_steps(market((0.5, 0), hours=1), [dry]), lever=100)
-    cloud.run()
-    assert told(log, "box.launched") == []
-    assert {event.fields["purchase"] for event in log if event.kind == "launch.failed"} == {"on-demand"}
-
-
 def test_a_suspended_launch_waits_and_a_resumed_one_goes_on(settings: Settings) -> None:
     cloud, log = build(settings, market(hours=1))
     cloud.suspend("Launch")
@@ -272,12 +264,6 @@ def test_a_suspended_launch_waits_and_a_resumed_one_goes_on(settings: Settings) 
     cloud.resume("Launch")
     cloud.run()
     assert told(log, "box.launched") == [1000 + LAUNCH]
-
-
-def test_a_day_of_failed_launches_suspends_the_group_if_aws_does_so(settings: Settings) -> None:
-    cloud, _ = build(settings, market((0.5, 0), hours=30), exact(suspended_after_failing_seconds=86400))
-    cloud.run()
-    assert "Launch" in cloud.group().suspended
 
 
 def test_a_failed_invocation_is_tried_twice_more_and_then_given_up(settings: Settings) -> None:

@@ -71,12 +71,6 @@ def test_a_fleet_that_can_never_answer_enough_has_no_break_even_and_a_dear_cloud
     assert BOX.month(below, each * 20) > worth.cloud_alone(below, each * 20)
 
 
-def test_at_so_many_times_its_price_the_cloud_costs_what_the_fleet_does() -> None:
-    each, traffic = worth.answer_usd(ROUND, ASSUMED), replace(ROUND, a_day=2000)
-    dear = each * worth.times_dearer(BOX, traffic, each)
-    assert BOX.month(traffic, dear) == pytest.approx(worth.cloud_alone(traffic, dear))
-
-
 def test_beyond_its_last_point_a_box_answers_no_more() -> None:
     curve = Curve(((10.0, 1.0), (100.0, 0.5)))
     assert [curve.answered(rate) for rate in (5, 10, 55, 100, 1000)] == [5, 10, 30, 50, 50]
