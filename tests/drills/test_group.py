@@ -120,13 +120,6 @@ def test_the_swap_of_16_july_ends_the_serving_box_for_a_cold_one_where_no_hook_h
     assert dark_seconds(log) == pytest.approx(BOOT_SECONDS - 8.7, abs=0.01)
 
 
-def test_the_swap_of_16_july_harms_nobody_where_the_hook_holds_the_box_until_it_serves(settings: Settings) -> None:
-    cloud, log = flipped_back(settings, exact(warmup_seconds=0, running_after=(8.7, 8.7)))
-    cloud.run()
-    assert dark_seconds(log) == 0
-    assert len(told(log, "box.ended", why="replaced")) == 1
-
-
 def test_an_armed_group_swaps_its_on_demand_box_as_soon_as_spot_appears(settings: Settings) -> None:
     """Never passive: in a drought it retries for ever, and takes the first spot box that it can get."""
     cloud, log = flipped_back(settings, exact(), market((0.5, 0), (2 * HOUR, 1000), hours=4))
