@@ -96,6 +96,7 @@ class Outcome:
     missed: int = 0
     bridges: int = 0
     pinned_hours: float = 0.0
+    dark_minutes: float = 0.0
 
 
 def outcome(task: Task, result: Result) -> Outcome:
@@ -110,6 +111,7 @@ def outcome(task: Task, result: Result) -> Outcome:
         judged.missed,
         judged.bridges,
         measure.pinned_seconds / 3600,
+        measure.dark_minutes,
     )
 
 
