@@ -18,12 +18,11 @@ from fleet.core.errors import UserError
 from fleet.core.terminal import Terminal, figure_table
 from fleet.eventlog import events
 from fleet.eventlog.events import Event
-from fleet.sim.callers.caller_options import caller_options
+from fleet.sim.callers.caller_options import TRAFFIC
 from fleet.sim.cloud.virtual_clock import utc
 from fleet.sim.drills import narration, scene
 from fleet.sim.drills.scene import Scene
 from fleet.sim.experiments.experiment import Job, Row, front, quantile, run
-from fleet.sim.markets.market import Market
 from fleet.sim.policies import catalogue
 
 if TYPE_CHECKING:
@@ -51,7 +50,10 @@ CAPTION = "degraded minutes, windows of them and their lengths (median / 90 % / 
 @click.option("--list", "list_known", is_flag=True, help="Name the histories and regions, and end.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("out/drill"), show_default=True)
 @drill_arguments.scene_options
-@caller_options
+@click.option("--callers", metavar="RATE|FILE", help="Requests a day, a CSV of them, or a gateway's ledger.")
+@TRAFFIC
+@click.option("--no-lane", is_flag=True, help="Callers meet the engine's own strict line.")
+@click.option("--no-cloud", is_flag=True, help="Callers have no cloud model to fall back to.")
 @pass_operator
 def drill_command(
     operator: Operator,
@@ -87,13 +89,17 @@ def drill_command(
     console = _console()
     words = what or (NIGHT,)
     console.print(f"drill: {' '.join(words)}", style="bold")
-    place = drill_arguments.scene_of(words, options)
+    place = scene.named(words, days=options["days"], supply=options["supply"])
     settings = drill_arguments.settings_of(operator, place, options)
     chosen = tuple(dict.fromkeys(catalogue.resolved(name, settings) for name in names or catalogue.COMPARED))
     base = Job(place, chosen[0], 0, settings, drill_arguments.variation_of(options))
     first = base.drill()  # reads and checks every file before anything else
     if callers is not None:
-        base = dataclasses.replace(base, callers=_plan(callers, traffic, first.market, no_lane, no_cloud))
+        from fleet.sim.experiments import callers_told
+
+        span = first.market.start, first.market.end
+        plan = callers_told.plan_of(callers, traffic, span, lane=not no_lane, cloud=not no_cloud)
+        base = dataclasses.replace(base, callers=plan)
     elif traffic or no_lane or no_cloud:
         raise UserError("--traffic, --no-lane and --no-cloud: of callers; allowed: with --callers")
     if live:
@@ -104,8 +110,6 @@ def drill_command(
     rows = _rows(jobs, options["workers"], console, _label)
     notes = [*first.assumptions, *_pinned(rows)]
     if base.callers is not None:
-        from fleet.sim.experiments import callers_told
-
         notes += callers_told.notes(base.callers, settings)
     for note in notes:
         console.print(f"- {note}", style="dim")
@@ -149,7 +153,7 @@ def sweep_command(
 
     console = _console()
     console.print(f"sweep: {key} on {' '.join(what)}", style="bold")
-    place = drill_arguments.scene_of(what, options)
+    place = scene.named(what, days=options["days"], supply=options["supply"])
     variants = {}
     for value in values:
         changed = {**options, "changes": (*options["changes"], f"{key}={value}")}
@@ -173,12 +177,6 @@ def sweep_command(
     out.mkdir(parents=True, exist_ok=True)
     path = charts.cost_against_degraded(rows, out / f"{key}.svg", title=title, with_front=True)
     console.print(str(path), style="bold")
-
-
-def _plan(callers: str, traffic: Sequence[str], market: Market, no_lane: bool, no_cloud: bool) -> "Plan":
-    from fleet.sim.experiments import callers_told
-
-    return callers_told.plan_of(callers, traffic, (market.start, market.end), lane=not no_lane, cloud=not no_cloud)
 
 
 def _callers(
@@ -240,7 +238,7 @@ def _play(job: Job, speed: float, console: Console) -> None:
         loud = sentence[:5].isupper()
         console.print(f"{utc(at):%d %b %H:%M:%S}  {sentence}", style="bold" if loud else None)
 
-    catalogue.POLICIES[job.policy].live(job.drill(emit))
+    catalogue.POLICIES[job.policy](job.drill(emit))
 
 
 def _pinned(rows: Sequence[Row]) -> list[str]:
@@ -293,8 +291,7 @@ def _page(
     out.mkdir(parents=True, exist_ok=True)
     logs = {name: row.results[0].log for name, row in zip(chosen, rows, strict=True)}
     for name, log in logs.items():
-        with (out / f"events-{name}.jsonl").open("w", encoding="utf-8") as file:
-            events.write(log, file)
+        events.write(log, out / f"events-{name}.jsonl")
     zooms = next(filter(None, (html_report.longest_windows(spans.read(log)) for log in logs.values())), [])
     chapters = [
         html_report.chapter(log, out, title=catalogue.POLICIES[name].name, prefix=f"timeline-{name}", zooms=zooms)

@@ -11,10 +11,11 @@ from fleet.cli.context import Operator
 from fleet.config import validation
 from fleet.config.settings import Settings
 from fleet.core.errors import UserError
-from fleet.sim.drills import replay, scene
+from fleet.sim.drills import replay
 from fleet.sim.drills.drill import default_settings
 from fleet.sim.drills.scene import Scene
 from fleet.sim.experiments.experiment import Variation
+from fleet.sim.markets.market import PLENTY
 from fleet.sim.policies import catalogue
 
 SEEDS = 5
@@ -32,7 +33,12 @@ def scene_options(command: Callable[..., None]) -> Callable[..., None]:
         ),
         click.option("--desired", type=click.IntRange(1, 20), help="Boxes that should serve; from the settings."),
         click.option("--on-demand-base", type=click.IntRange(0, 20), help="Boxes of those that are always on-demand."),
-        click.option("--supply", type=click.IntRange(1), help="Boxes a region's pool carries; default: unlimited."),
+        click.option(
+            "--supply",
+            type=click.IntRange(1),
+            default=PLENTY,
+            help="Boxes a region's pool carries; default: unlimited.",
+        ),
         click.option("--boots", type=click.FloatRange(0.1, 10), default=1, help="2: boots twice as slow."),
         click.option("--lost", type=click.FloatRange(0, 1), default=0, help="Share of events that never arrive."),
         click.option(
@@ -57,12 +63,6 @@ def scene_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def scene_of(words: Sequence[str], options: dict[str, Any]) -> Scene:
-    """What to drill."""
-    supply = {} if options["supply"] is None else {"supply": options["supply"]}
-    return scene.named(words, days=options["days"], **supply)
-
-
 def seeds_of(place: Scene, options: dict[str, Any]) -> int:
     """How many markets; of a file, which is one market, how many random seeds."""
     given: int | None = options["seeds"]
@@ -83,13 +83,18 @@ def variation_of(options: dict[str, Any]) -> Variation:
     )
 
 
+def own_settings(operator: Operator) -> Settings:
+    """The fleet's own settings; where there is no `cdk.json`, every setting is at its default."""
+    here = operator.settings_path.exists() or operator.settings_path != Path("cdk.json")
+    return operator.settings if here else default_settings()
+
+
 def settings_of(operator: Operator, place: Scene, options: dict[str, Any]) -> Settings:
     """The fleet's own settings with what the command line changes, checked as `cdk.json` is.
 
-    Where there is no `cdk.json`, every setting is at its default. A history brings its own size and rhythm of scans.
+    A history brings its own size and rhythm of scans.
     """
-    here = operator.settings_path.exists() or operator.settings_path != Path("cdk.json")
-    raw = dataclasses.asdict(operator.settings if here else default_settings())
+    raw = dataclasses.asdict(own_settings(operator))
     raw["initial_mode"] = "spot-armed"  # a history says how it began
     capacity = raw["capacity"]
     desired = options["desired"]

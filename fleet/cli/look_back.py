@@ -47,8 +47,7 @@ def history_command(operator: Operator, days: int, out: Path, as_json: bool) -> 
     sources = live_history.read(settings, operator.aws, until - timedelta(days=days), until)
     log = live_history.events(sources, settings)
     boxes = live_history.lives(sources, settings)
-    with (out / "events.jsonl").open("w", encoding="utf-8") as file:
-        events.write(log, file)
+    events.write(log, out / "events.jsonl")
     written = receipt.receipt(log, settings, boots=receipt.boots(boxes, sources.since))
     (out / "receipt.json").write_text(written.dumps(), encoding="utf-8")
     page = html_report.render(log, out, title=f"{settings.fleet_name}, the last {days} days")

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from fleet.cli import drill_arguments
 from fleet.cli.context import Operator, folder, pass_operator
 from fleet.config import prices
 from fleet.config.settings import Settings
@@ -16,7 +17,6 @@ from fleet.core.errors import UserError
 from fleet.core.terminal import Terminal, figure_table
 from fleet.sim.callers import caller_options, recorded
 from fleet.sim.callers.traffic import DAY_SECONDS, Traffic
-from fleet.sim.drills.drill import default_settings
 from fleet.sim.experiments import worth_ways
 
 
@@ -60,8 +60,7 @@ def worth_command(
     if ledger and (rate or traffic):
         raise UserError("worth: --ledger says who asked; allowed: without --rate and --traffic")
     folder("worth", out)
-    here = operator.settings_path.exists() or operator.settings_path != Path("cdk.json")
-    settings = operator.settings if here else default_settings()
+    settings = drill_arguments.own_settings(operator)
     who = _history(ledger) if ledger else caller_options.traffic_of(traffic, rate or Traffic().a_day)
     gateway = settings.gateway or ASSUMED
     asked = {"dollars_per_million_input": cloud_input, "dollars_per_million_output": cloud_output}

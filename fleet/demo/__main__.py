@@ -5,6 +5,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 
 from fleet import localaws
@@ -103,9 +104,7 @@ def _changed_user_data(fleet: Deployed, app: Path) -> Path:
 
 def _sum(fleet: Deployed, logs: list[acts.Log], charts: list[html_report.Picture], screen: Narrator) -> None:
     """Degraded minutes and dollars, from the log alone; then log and report on disk."""
-    with (OUT / "events.jsonl").open("w") as file:
-        for log in logs:
-            events.write(log, file)
+    events.write(chain(*logs), OUT / "events.jsonl")
     degraded, usd, hours = 0.0, 0.0, 0.0
     chapters = []
     for number, log in enumerate(logs, 1):

@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 # Every kind with all of its fields, as docs/event-log.md explains them.
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -50,7 +51,6 @@ class Event:
         return json.dumps({"at": stamp, "kind": self.kind, **self.fields}, separators=(", ", ": "))
 
 
-def write(events: Iterable[Event], file: IO[str]) -> None:
-    """Append events as JSON lines."""
-    for event in events:
-        file.write(event.line() + "\n")
+def write(events: Iterable[Event], path: Path) -> None:
+    """A file of events as JSON lines."""
+    path.write_text("".join(f"{event.line()}\n" for event in events), encoding="utf-8")

@@ -148,7 +148,6 @@ class Receipt:
     outcome: dict[str, Any]
     window: RecordedWindow | None = None  # None: from some time before the first thing that happens
     wakes: tuple[Woken, ...] = ()
-    boot_band_seconds: tuple[Seconds, ...] = ()
     note: Text = ""
 
     def dumps(self) -> str:

@@ -20,7 +20,6 @@ class Life:
     served: list[tuple[float, float | None]] = field(default_factory=list)
     noticed: float | None = None
     ended: float | None = None
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -46,14 +45,13 @@ class Mark:
 class Spans:
     """What a log tells."""
 
-    name: str = ""
     desired: int = 1
     start: float = 0.0
     end: float = 0.0
     lives: dict[str, Life] = field(default_factory=dict)
     strips: dict[str, list[Span]] = field(default_factory=dict)  # serving, alarm, mode, lever
     markets: dict[tuple[str, str], list[Span]] = field(default_factory=dict)  # by pool and purchase
-    marks: list[Mark] = field(default_factory=list)  # mails, failed launches, notices
+    marks: list[Mark] = field(default_factory=list)  # mails, failed launches
     decisions: list[Event] = field(default_factory=list)
     stages: list[Event] = field(default_factory=list)  # of boots
 
@@ -69,17 +67,12 @@ class Spans:
 
     def acts(self) -> list[Mark]:
         """Decisions that changed something or declined to, in a few words."""
-        acts = [event for event in self.decisions if event.fields.get("action") not in QUIET_ACTIONS]
-        return [
-            Mark(
-                event.at.timestamp(),
-                "act",
-                words(event.fields["action"], event.fields.get("reason", "")),
-                event.fields["action"],
-            )
-            for event in acts
-            if event.fields.get("action") != "refused"
+        acts = [
+            (event.at.timestamp(), event.fields["action"], event.fields.get("reason", ""))
+            for event in self.decisions
+            if event.fields.get("action") not in {*QUIET_ACTIONS, "refused"}
         ]
+        return [Mark(at, "act", words(action, reason), action) for at, action, reason in acts]
 
     def degraded(self) -> list[Span]:
         """Windows with less than desired serving; `value` is the number that served, at its worst."""
@@ -117,7 +110,7 @@ def read(events: Iterable[Event]) -> Spans:
             strip("serving", "0")
         match event.kind:
             case "start":
-                found.name, found.desired = fields.get("name", ""), fields["desired"]
+                found.desired = fields["desired"]
             case "box.launched":
                 found.lives[fields["box"]] = Life(fields["box"], fields["purchase"], fields["pool"], at)
             case "box.serving":
@@ -132,16 +125,15 @@ def read(events: Iterable[Event]) -> Spans:
                 strip("serving", str(len(serving)))
             case "box.ended":
                 life = found.lives[fields["box"]]
-                life.ended, life.why = at, fields["why"]
+                life.ended = at
                 if fields["box"] in serving:
                     life.served[-1] = (life.served[-1][0], at)
                     serving.discard(fields["box"])
                     strip("serving", str(len(serving)))
             case "notice":
                 found.lives[fields["box"]].noticed = at
-                found.marks.append(Mark(at, "notice", fields["box"]))
             case "launch.failed":
-                found.marks.append(Mark(at, "launch.failed", fields.get("why", ""), fields.get("purchase", "")))
+                found.marks.append(Mark(at, "launch.failed", fields.get("why", "")))
             case "mail":
                 found.marks.append(Mark(at, "mail", fields["subject"], fields.get("body", "")))
             case "decision":

@@ -21,8 +21,7 @@ def write(day: Day, receipts: Sequence[StepReceipt], began: datetime, out: Path)
     settings = day.stage.settings
     log = live_history.events(live_history.read(settings, day.stage.aws, began, datetime.now(UTC)), settings)
     log = sorted([*log, *_darkness(log, day.dark)], key=lambda event: event.at)
-    with (out / "events.jsonl").open("w", encoding="utf-8") as file:
-        events.write(log, file)
+    events.write(log, out / "events.jsonl")
     return html_report.render(log, out, title=f"Game day of {settings.fleet_name}, {began:%Y-%m-%d}")
 
 

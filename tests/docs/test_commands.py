@@ -17,12 +17,12 @@ import pytest
 from botocore import xform_name
 from click.testing import CliRunner
 
-from fleet.cli.drill_arguments import scene_of
 from fleet.cli.fleetctl import main
 from fleet.core import names
 from fleet.core.untrusted import one_line
 from fleet.localaws.deployed import Deployed
 from fleet.ops.commands import EFFECT
+from fleet.sim.drills import scene
 from tests.docs.commands import FENCE, ROOT, Shown, shown, told
 from tests.e2e import walk
 
@@ -166,8 +166,8 @@ def test_every_drill_that_is_shown_is_understood(arguments: list[str], tmp_path:
     words = [str(own) if word == own.name else str(ROOT / word) if "/" in word else word for word in arguments]
     command = main.get_command(click.Context(main), "drill")
     assert command is not None
-    context = command.make_context("drill", words)
-    assert scene_of(context.params["what"], context.params)
+    given = command.make_context("drill", words).params
+    assert scene.named(given["what"], days=given["days"], supply=given["supply"])
 
 
 def test_the_docs_show_drills_with_arguments() -> None:

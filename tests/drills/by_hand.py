@@ -14,7 +14,7 @@ from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from fleet.sim.drills import drill
 from fleet.sim.drills.replay import History
 from fleet.sim.markets.market import PLENTY, Market, MarketPool, Step, pool
-from fleet.sim.policies.catalogue import WatchdogPolicy
+from fleet.sim.policies.catalogue import watchdog
 from lambdas.watchdog.handler import run
 
 HOUR = 3600.0
@@ -78,12 +78,10 @@ def build(
     return cloud, log
 
 
-def lived(
-    scene: Market | History, policy: drill.Policy | None = None, **drawn: Any
-) -> tuple[list[Event], drill.Result]:
+def lived(scene: Market | History, policy: drill.Policy = watchdog, **drawn: Any) -> tuple[list[Event], drill.Result]:
     """A drill of the watchdog, or of another policy: its log and what it came to."""
     log: list[Event] = []
-    return log, drill.run(drill.Drill(scene, emit=log.append, **drawn), policy or WatchdogPolicy())
+    return log, drill.run(drill.Drill(scene, emit=log.append, **drawn), policy)
 
 
 def told(log: list[Event], kind: str, **fields: Any) -> list[float]:

@@ -2,15 +2,14 @@ from pathlib import Path
 
 import pytest
 
-from fleet.config.settings import Artifact, Model, Settings
+from fleet.config.settings import Settings
+from fleet.sim.drills.drill import default_settings
 
 
 @pytest.fixture
 def settings() -> Settings:
     """One box, every threshold at its default."""
-    artifact = Artifact(key="drill")
-    model = Model(name="drill", engine_version="0.0.0", engine=artifact, gguf=artifact, modelfile=artifact)
-    return Settings(fleet_name="drill", region="us-east-2", zones=("us-east-2a", "us-east-2b"), model=model)
+    return default_settings()
 
 
 @pytest.fixture

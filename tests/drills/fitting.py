@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from fleet.sim.experiments.experiment import quantile
 from fleet.sim.markets import synthetic
 from fleet.sim.markets.durations import GAP_SECONDS
 from fleet.sim.markets.synthetic import DAY_SECONDS, START
@@ -25,8 +26,7 @@ class Observed:
     down_minutes: tuple[float, ...]
 
     def quantile(self, which: str, share: float) -> float:
-        lengths = sorted(self.up_minutes if which == "up" else self.down_minutes)
-        return lengths[min(int(share * len(lengths)), len(lengths) - 1)] if lengths else 0.0
+        return quantile(self.up_minutes if which == "up" else self.down_minutes, share)
 
 
 def observe(changes: Iterator[tuple[float, bool]], end: float) -> Observed:

@@ -3,10 +3,10 @@
 Resumable: each drill is one line of the file of outcomes as soon as it is done. Right while no policy changes.
 """
 
-import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -15,6 +15,7 @@ import click
 from fleet.sim.drills.drill import default_settings
 from fleet.sim.drills.scene import Scene
 from fleet.sim.experiments import experiment
+from fleet.sim.experiments.benchmark_matrix import Outcome, Task, line, outcome, remembered
 from fleet.sim.experiments.experiment import Job
 from fleet.sim.markets import synthetic
 from fleet.sim.policies.catalogue import without_valve
@@ -22,31 +23,23 @@ from fleet.sim.policies.catalogue import without_valve
 SIZES = {"4 boxes, base 1": (4, 1), "4 boxes": (4, 0), "20 boxes": (20, 0)}
 FIRST_SEED = 801  # nothing was chosen on these
 POLICIES = ("fallback", "alarm", "bridge")
+FIGURES = ("degraded_minutes", "dark_minutes", "cost_usd")
 BOUND = (0.7, 1.06)  # of `bridge`: at most so many of the fallback's minutes, and dollars
-Task = tuple[str, str, str, int]
-Outcomes = Mapping[Task, Mapping[str, float]]
+Outcomes = Mapping[Task, Outcome]
 
 
-def job(task: Task, days: float) -> Job:
-    name, region, policy, seed = task
-    size, base = SIZES[name]
-    shipped = replace(default_settings(), region=region)
+def job(task: Task) -> Job:
+    size, base = SIZES[task.case]
+    shipped = replace(default_settings(), region=task.place)
     capacity = replace(shipped.capacity, min=size, max=2 * size, on_demand_base=base)
     settings = without_valve(replace(shipped, capacity=capacity))
-    return Job(Scene(region=region, days=days), policy, seed, settings, brisk=True)
+    return Job(Scene(region=task.place, days=task.days), task.policy, task.seed, settings, brisk=True)
 
 
-def tasks(seeds: int) -> list[Task]:
+def tasks(seeds: int, days: float) -> list[Task]:
     """Seed by seed, so that a run which is stopped has whole seeds of every case."""
-    every = range(FIRST_SEED, FIRST_SEED + seeds)
-    return [(n, region, p, seed) for seed in every for n in SIZES for region in synthetic.regions() for p in POLICIES]
-
-
-def remembered(path: Path) -> dict[Task, dict[str, float]]:
-    """What an earlier run wrote; a last line that was cut off is drilled again."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    raw = [json.loads(line) for line in lines if line.endswith("}")]
-    return {tuple(each.pop("task")): each for each in raw}
+    every = product(range(FIRST_SEED, FIRST_SEED + seeds), SIZES, synthetic.regions(), POLICIES)
+    return [Task(name, region, policy, seed, days) for seed, name, region, policy in every]
 
 
 def table(done: Outcomes) -> Iterator[str]:
@@ -57,20 +50,19 @@ def table(done: Outcomes) -> Iterator[str]:
         for policy in POLICIES:
             ratios = []
             for region in synthetic.regions():
-                seeds = [s for n, r, p, s in done if (n, r, p) == (name, region, policy)]
-                seeds = [seed for seed in seeds if (name, region, "fallback", seed) in done]
-                if not seeds:
+                here = [task for task in done if (task.case, task.place, task.policy) == (name, region, policy)]
+                pairs = {task: replace(task, policy="fallback") for task in here}
+                pairs = {task: rival for task, rival in pairs.items() if rival in done}
+                if not pairs:
                     continue
                 mine, theirs = (
-                    {
-                        of: fmean(done[name, region, who, seed][of] for seed in seeds)
-                        for of in ("minutes", "dark", "usd")
-                    }
-                    for who in (policy, "fallback")
+                    [fmean(getattr(done[task], of) for task in lived) for of in FIGURES]
+                    for lived in (pairs.keys(), pairs.values())
                 )
-                ratios.append((mine["minutes"] / theirs["minutes"], mine["usd"] / theirs["usd"]))
-                told = f"{mine['minutes']:.0f} ({mine['dark']:.0f}) @ {mine['usd']:.0f}"
-                yield f"| {name} | {policy} | {region} | {len(seeds)} | {told} | {_cells(ratios[-1])} | |"
+                minutes, dark, usd = mine
+                ratios.append((minutes / theirs[0], usd / theirs[2]))
+                told = f"{minutes:.0f} ({dark:.0f}) @ {usd:.0f}"
+                yield f"| {name} | {policy} | {region} | {len(pairs)} | {told} | {_cells(ratios[-1])} | |"
             if ratios and policy == "bridge":
                 mean = tuple(map(fmean, zip(*ratios, strict=True)))
                 held = all(value <= bound for value, bound in zip(mean, BOUND, strict=True))
@@ -94,15 +86,13 @@ def main(seeds: int, days: float, workers: int, limit: float, out: Path, *, resu
     path, until = out / "outcomes.jsonl", time.monotonic() + limit * 60
     if not resume:
         path.unlink(missing_ok=True)
-    done = remembered(path)
-    left = [task for task in tasks(seeds) if task not in done]
-    lived = experiment.run([job(task, days) for task in left], workers=workers, until=until)
+    done = {task: found for task, found in remembered(path).items() if task.days == days}
+    left = [task for task in tasks(seeds, days) if task not in done]
+    lived = experiment.run([job(task) for task in left], workers=workers, until=until)
     with path.open("a", encoding="utf-8") as file:
         for task, (_, result) in zip(left, lived, strict=False):
-            measure = result.measure
-            seen = (measure.degraded_minutes, measure.dark_minutes, measure.cost_usd)
-            done[task] = dict(zip(("minutes", "dark", "usd"), seen, strict=True))
-            file.write(json.dumps({"task": task, **done[task]}) + "\n")
+            done[task] = outcome(task, result)
+            file.write(line(done[task]))
             file.flush()
     click.echo("\n".join(table(done)))
 

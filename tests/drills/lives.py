@@ -18,7 +18,7 @@ from fleet.sim.drills import drill, replay
 from fleet.sim.drills.drill import Drill, Result
 from fleet.sim.markets import levels, synthetic
 from fleet.sim.markets.market import PLENTY, Market
-from fleet.sim.policies.catalogue import WatchdogPolicy
+from fleet.sim.policies.catalogue import watchdog
 
 DAYS = 0.6
 SIZES = ((1, 2, 0), (1, 2, 0), (2, 4, 0), (3, 6, 1))  # desired, max, on-demand base
@@ -51,9 +51,7 @@ class Life:
             else Events(),
         )
         log: list[Event] = []
-        lived = drill.run(
-            Drill(self._market(luck), settings, behaviour, self.number, emit=log.append), WatchdogPolicy()
-        )
+        lived = drill.run(Drill(self._market(luck), settings, behaviour, self.number, emit=log.append), watchdog)
         return settings, log, lived
 
     def _market(self, luck: Random) -> Market:
@@ -84,7 +82,7 @@ def replayed(settings: Settings, log: list[Event], path: Path) -> tuple[Drill, l
     path.write_text(receipt.receipt(log, settings).dumps(), encoding="utf-8")
     again: list[Event] = []
     scene = Drill(replay.load(path), settings, emit=again.append)
-    return scene, again, drill.run(scene, WatchdogPolicy())
+    return scene, again, drill.run(scene, watchdog)
 
 
 def differing(numbers: range, folder: Path) -> Iterator[str]:

@@ -10,7 +10,7 @@ from fleet.sim.drills import drill
 from fleet.sim.drills.drill import Drill
 from fleet.sim.experiments import blinded
 from fleet.sim.markets import synthetic
-from fleet.sim.policies.timer import FixedTimer
+from fleet.sim.policies.catalogue import POLICIES
 from tests.drills.by_hand import HOUR, exact, market
 
 SPOT, ON_DEMAND = 0.34, 0.8048
@@ -42,7 +42,7 @@ def test_a_pool_that_closes_within_a_boot_is_no_return() -> None:
 def test_the_reckoning_comes_near_what_the_simulated_cloud_makes_of_the_fixed_timer(settings: Settings) -> None:
     unwarned = replace(Behaviour(), recommendation_ahead_share=0)
     scene = synthetic.market(synthetic.region("us-east-2"), 5, days=12)
-    lived = drill.run(Drill(scene, settings, unwarned, seed=5), FixedTimer(1800)).measure
+    lived = drill.run(Drill(scene, settings, unwarned, seed=5), POLICIES["timer-30"]).measure
     usd, minutes = blinded.calm(scene, unwarned, 1800, late=12.5)
     assert minutes == pytest.approx(lived.degraded_minutes, rel=0.06)
     assert usd == pytest.approx(lived.cost_usd, rel=0.03)

@@ -14,7 +14,7 @@ from fleet.sim.drills.drill import Drill
 from fleet.sim.drills.droughts import Droughts
 from fleet.sim.markets import levels, synthetic
 from fleet.sim.markets.market import Market, Step
-from fleet.sim.policies.catalogue import WatchdogPolicy, without_valve
+from fleet.sim.policies.catalogue import watchdog, without_valve
 from lambdas.watchdog.state import Mode, State
 from tests.drills.by_hand import BOOT_SECONDS, HOUR, START, build, exact, lived, market, told
 
@@ -80,7 +80,7 @@ def test_every_drought_is_decided_within_20_s_and_none_within_patience_while_a_p
         synthetic.market(synthetic.region(region), 8, days=8) if make == "fitted" else levels.market(region, 8, days=8)
     )
     droughts = Droughts(130)
-    drill.run(Drill(scene, without_valve(bridge), Behaviour(), seed=8, emit=droughts.add), WatchdogPolicy())
+    drill.run(Drill(scene, without_valve(bridge), Behaviour(), seed=8, emit=droughts.add), watchdog)
     assert droughts.late_seconds
     assert max(droughts.late_seconds) <= 20
     assert (droughts.early, droughts.missed) == (0, 0)

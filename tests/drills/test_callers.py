@@ -292,13 +292,6 @@ def test_caps_parallel_requests_and_sizes_are_refused_by_the_gateways_own_words(
     assert tally.outcomes[GPU] == 12
 
 
-def test_nobody_without_an_allowance_reaches_the_cloud(settings: Settings) -> None:
-    wishes = tuple(Asked(START + 300 + 100 * number, caller=str(number), tier="anonymous") for number in range(3))
-    tally = lived(Plan(recorded=wishes), settings, log(3600, more=NOTICE))
-    assert tally.outcomes == {NOBODY: 3}
-    assert tally.cloud_usd == 0
-
-
 def test_the_days_dollars_end_the_cloud_and_what_was_not_used_is_given_back(settings: Settings) -> None:
     """A reservation is of the largest answer, 1024 tokens: $0.00175; what is used is $0.00044. So more fit than 2."""
     gateway = replace(ASSUMED, fallback=replace(ASSUMED.fallback, dollars_per_day=0.0035))

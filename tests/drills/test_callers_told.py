@@ -146,9 +146,11 @@ def test_a_file_of_callers_is_told_all_its_odd_lines_at_once(market: Path) -> No
     assert result.stderr.splitlines() == [
         f"{wishes}, line 2: at is 'soon'; allowed: seconds from the start, or ISO 8601",
         f"{wishes}, line 3: tokens is '0'; allowed: a whole number from 1 to 1048576",
-        f"{wishes}, line 4: tier is 'gold'; allowed: anonymous, free, pro",
+        f"{wishes}, line 4: tier is 'gold'; allowed: one of anonymous, free, pro",
         f"{wishes}, line 5: at is 'as many values as columns'; allowed: seconds from the start, or ISO 8601",
         f"{wishes}, line 6: at is '-1'; allowed: seconds from the start, or since 1970",
     ]
     wishes.write_text("when,tokens\n1,1\n")
     assert "columns are when, tokens; allowed: at, and any of caller" in drill(market, wishes).stderr
+    wishes.write_text('{"began": null}\n')
+    assert "line 1: at is None; allowed" in drill(market, wishes).stderr

@@ -3,21 +3,27 @@
 import itertools
 import json
 import re
-from functools import partial
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from fleet.eventlog.events import Event
 from fleet.eventlog.measure import Measure
 from fleet.sim.drills import replay
 from fleet.sim.drills.drill import Drill
 from fleet.sim.policies import catalogue
 from tests.drills.by_hand import call
-from tests.drills.logs import read as read_log
 
 pytestmark = pytest.mark.slow
 
 MARKET = "pool g6.xlarge us-east-2a\n0 all sells\n05:00 all takes\n08:00 all sells\n12:00 end\n"
+
+
+def log_of(out: Path, policy: str) -> list[Event]:
+    """The events of a written log."""
+    lines = map(json.loads, (out / f"events-{policy}.jsonl").read_text().splitlines())
+    return [Event(datetime.fromisoformat(raw.pop("at")), raw.pop("kind"), raw) for raw in lines]
 
 
 def test_drill_writes_table_page_and_one_log_per_policy(market: Path, tmp_path: Path) -> None:
@@ -30,36 +36,20 @@ def test_drill_writes_table_page_and_one_log_per_policy(market: Path, tmp_path: 
     zooms = re.findall(r"(\d\d \w{3} \d\d:\d\d) to \d\d:\d\d: \d+ min degraded", page)
     assert len(zooms) == 2 * len(set(zooms)) > 0, "every policy is shown in the same detail"
     measure = Measure()
-    with (out / "events-alarm.jsonl").open() as log:
-        for event in read_log(log):
-            measure.add(event)
+    for event in log_of(out, "alarm"):
+        measure.add(event)
     assert f"{measure.degraded_minutes:.1f}" in result.output
 
 
 def test_the_two_policies_stand_on_one_page_under_their_own_names_and_bridges_are_counted(tmp_path: Path) -> None:
-    done = call(
-        "drill",
-        "us-east-1",
-        "--days",
-        2,
-        "--seeds",
-        1,
-        "--warned",
-        1,
-        "--policy",
-        "alarm",
-        "--policy",
-        "bridge",
-        "--out",
-        tmp_path,
-    )
+    both = ["--policy", "alarm", "--policy", "bridge"]
+    done = call("drill", "us-east-1", "--days", 2, "--seeds", 1, "--warned", 1, *both, "--out", tmp_path)
     assert done.exit_code == 0, done.output
     lines = done.output.splitlines()
     alarm, bridge = (
         next(line for line in lines if line.strip(" │").startswith(f"{name} w")) for name in ("alarm", "bridge")
     )
-    with (tmp_path / "events-bridge.jsonl").open() as log:
-        bridged = sum(e.kind == "decision" and e.fields["action"] == "bridged" for e in read_log(log))
+    bridged = sum(e.kind == "decision" and e.fields["action"] == "bridged" for e in log_of(tmp_path, "bridge"))
     assert bridged > 0
     assert (alarm.split()[-2], bridge.split()[-2]) == ("0.0", f"{bridged:.1f}")
     page = (tmp_path / "report.html").read_text()
@@ -91,8 +81,7 @@ def test_files_of_different_length_are_cut_to_the_shortest_and_that_is_said(tmp_
     paths = sorted(tmp_path.glob("*.json"))
     done = call("drill", *paths, "--policy", "spot-only", "--out", tmp_path / "out")
     assert "a_g6.xlarge: cut to the 5.0 h of the shortest file" in done.output
-    with (tmp_path / "out" / "events-spot-only.jsonl").open() as log:
-        first, *_, last = read_log(log)
+    first, *_, last = log_of(tmp_path / "out", "spot-only")
     assert (last.at - first.at).total_seconds() == 5 * 3600
 
 
@@ -101,12 +90,11 @@ def test_every_drill_of_a_page_is_lived_through_once(
 ) -> None:
     lived: list[int] = []
 
-    class Counted(catalogue.Unwatched):
-        def live(self, drill: Drill) -> None:
-            lived.append(drill.seed)
-            super().live(drill)
+    def counted(drill: Drill) -> None:
+        lived.append(drill.seed)
+        catalogue.unwatched(drill, lever=0)
 
-    monkeypatch.setitem(catalogue.POLICIES, "spot-only", catalogue.Named("counted", partial(Counted, 0)))
+    monkeypatch.setitem(catalogue.POLICIES, "spot-only", catalogue.Named("counted", counted))
     twice = ["--policy", "spot-only", "--policy", "spot-only"]
     call("drill", market, *twice, "--seeds", 2, "--workers", 1, "--warned", 0, "--out", tmp_path)
     assert lived == [0, 1]
@@ -136,8 +124,7 @@ def test_a_launch_beyond_the_quota_of_its_own_kind_is_refused(
     result = call("drill", market, "--policy", "watchdog", *quotas, "--out", tmp_path)
     assert result.exit_code == 0, result.output
     assert "knows no vCPU quotas" in result.output
-    with (tmp_path / "events-alarm.jsonl").open() as lines:
-        log = list(read_log(lines))
+    log = log_of(tmp_path, "alarm")
     why = {event.fields["why"] for event in log if event.kind == "launch.failed"}
     assert why - {"InsufficientInstanceCapacity"} == refused
     levers = [event.fields["percentage"] for event in log if event.kind == "lever"]
@@ -195,8 +182,7 @@ def test_a_history_brings_its_own_size_and_rhythm_unless_asked_otherwise(tmp_pat
     logs = []
     for more in ([], ["--desired", "2"]):
         assert call("drill", path, "--policy", "watchdog", "--out", tmp_path, *more).exit_code == 0
-        with (tmp_path / "events-alarm.jsonl").open() as file:
-            logs.append(list(read_log(file)))
+        logs.append(log_of(tmp_path, "alarm"))
     assert [log[0].fields["desired"] for log in logs] == [3, 2]
     scans = [e.at.timestamp() for e in logs[0] if e.kind == "decision" and e.fields["signal"]["wake"] == "scan"]
     assert {after - before for before, after in itertools.pairwise(scans)} == {900}

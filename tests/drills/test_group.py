@@ -120,13 +120,6 @@ def test_the_swap_of_16_july_ends_the_serving_box_for_a_cold_one_where_no_hook_h
     assert dark_seconds(log) == pytest.approx(BOOT_SECONDS - 8.7, abs=0.01)
 
 
-def test_the_swap_of_16_july_harms_nobody_where_the_hook_holds_the_box_until_it_serves(settings: Settings) -> None:
-    cloud, log = flipped_back(settings, exact(warmup_seconds=0, running_after=(8.7, 8.7)))
-    cloud.run()
-    assert dark_seconds(log) == 0
-    assert len(told(log, "box.ended", why="replaced")) == 1
-
-
 def test_an_armed_group_swaps_its_on_demand_box_as_soon_as_spot_appears(settings: Settings) -> None:
     """Never passive: in a drought it retries for ever, and takes the first spot box that it can get."""
     cloud, log = flipped_back(settings, exact(), market((0.5, 0), (2 * HOUR, 1000), hours=4))
@@ -255,14 +248,6 @@ def test_a_quota_of_one_box_refuses_the_successor_until_the_first_is_gone(settin
     assert told(log, "box.launched")[1] >= HOUR + 120
 
 
-def test_on_demand_can_be_dry_too(settings: Settings) -> None:
-    dry = Step(START, "g6.xlarge", 0, purchase="on-demand")
-    cloud, log = build(settings, with_steps(market((0.5, 0), hours=1), [dry]), lever=100)
-    cloud.run()
-    assert told(log, "box.launched") == []
-    assert {event.fields["purchase"] for event in log if event.kind == "launch.failed"} == {"on-demand"}
-
-
 def test_a_suspended_launch_waits_and_a_resumed_one_goes_on(settings: Settings) -> None:
     cloud, log = build(settings, market(hours=1))
     cloud.suspend("Launch")
@@ -272,12 +257,6 @@ def test_a_suspended_launch_waits_and_a_resumed_one_goes_on(settings: Settings) 
     cloud.resume("Launch")
     cloud.run()
     assert told(log, "box.launched") == [1000 + LAUNCH]
-
-
-def test_a_day_of_failed_launches_suspends_the_group_if_aws_does_so(settings: Settings) -> None:
-    cloud, _ = build(settings, market((0.5, 0), hours=30), exact(suspended_after_failing_seconds=86400))
-    cloud.run()
-    assert "Launch" in cloud.group().suspended
 
 
 def test_a_failed_invocation_is_tried_twice_more_and_then_given_up(settings: Settings) -> None:

@@ -18,7 +18,7 @@ from fleet.sim.cloud.behaviour import Behaviour
 from fleet.sim.drills import drill
 from fleet.sim.drills import replay as history
 from fleet.sim.drills.drill import Drill
-from fleet.sim.policies.catalogue import WatchdogPolicy
+from fleet.sim.policies.catalogue import watchdog
 from tests.drills.by_hand import lived
 
 Replay = tuple[drill.Result, tuple[Event, ...], dict[str, Any]]
@@ -80,7 +80,7 @@ def test_a_history_holds_under_any_luck_of_lags(name: str) -> None:
     record = history.load(name)
     drawn = replace(Behaviour(), alarm=replace(Behaviour().alarm, recorded=None), scores=record.behaviour.scores)
     for seed in range(5):
-        result = drill.run(Drill(record, behaviour=drawn, seed=seed), WatchdogPolicy())
+        result = drill.run(Drill(record, behaviour=drawn, seed=seed), watchdog)
         assert max(window.seconds for window in result.measure.windows) < 3600
 
 
@@ -91,7 +91,7 @@ def told(name: str, *, minutes: int = 12, boots: float = 1.0) -> tuple[Drill, li
     settings = replace(plain, watchdog=replace(plain.watchdog, alarm_minutes=minutes))
     behaviour = replace(record.behaviour, boots=replace(record.behaviour.boots, factor=boots))
     changed = Drill(record, settings, behaviour=behaviour, emit=log.append)
-    WatchdogPolicy().live(changed)
+    watchdog(changed)
     return changed, log
 
 

@@ -10,7 +10,7 @@ from fleet.sim.drills import drill
 from fleet.sim.drills.drill import Drill
 from fleet.sim.markets import synthetic
 from fleet.sim.markets.market import Market
-from fleet.sim.policies.catalogue import DynamicFallback
+from fleet.sim.policies.catalogue import dynamic_fallback
 from tests.drills.by_hand import exact
 
 pytestmark = pytest.mark.slow  # drills whole regions
@@ -53,5 +53,5 @@ def reckoned(market: Market) -> float:
 def test_the_fallback_of_the_drills_agrees_with_a_reckoning_of_its_own_at_equal_constants(region: str) -> None:
     market = synthetic.market(synthetic.region(region), 201, days=15)
     boots = Boots(launch_to_kernel=(60, 60, 60), kernel_to_serving=(310, 310, 310))
-    lived = drill.run(Drill(market, behaviour=exact(boots=boots, registration=(60, 60))), DynamicFallback())
+    lived = drill.run(Drill(market, behaviour=exact(boots=boots, registration=(60, 60))), dynamic_fallback)
     assert lived.measure.degraded_seconds == pytest.approx(reckoned(market), rel=0.03)

@@ -23,16 +23,15 @@ from fleet.sim.experiments import benchmark_matrix, bounds, experiment, ratios, 
 from fleet.sim.experiments.experiment import Job, Row
 from fleet.sim.markets import levels, synthetic
 from fleet.sim.markets.market import Step
-from fleet.sim.policies.catalogue import DynamicFallback
-from fleet.sim.policies.timer import FixedTimer
+from fleet.sim.policies.catalogue import POLICIES, dynamic_fallback
 from tests.drills import fitting
 from tests.drills.by_hand import BOOT_SECONDS, START, exact, lived, market, told, with_steps
 
 pytestmark = pytest.mark.slow  # drills whole regions
 
 
-def logged(settings: Settings, policy: FixedTimer, *steps: tuple[float, int], hours: float = 6) -> list[Event]:
-    return lived(market(*steps, hours=hours), policy, settings=settings, behaviour=exact())[0]
+def logged(settings: Settings, *steps: tuple[float, int]) -> list[Event]:
+    return lived(market(*steps, hours=6), POLICIES["timer-30"], settings=settings, behaviour=exact())[0]
 
 
 def levers(log: list[Event]) -> list[tuple[float, int]]:
@@ -42,7 +41,7 @@ def levers(log: list[Event]) -> list[tuple[float, int]]:
 def test_the_fixed_timer_fails_over_on_the_first_failure_and_returns_launch_first_after_its_time_of_supply(
     settings: Settings,
 ) -> None:
-    log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000))
+    log = logged(settings, (3600, 0), (7200, 1000))
     (_, spot), (failover, on_demand), (back, again) = levers(log)
     assert [spot, on_demand, again] == [0, 100, 0]
     assert failover == 3600 + 15 + 1  # the attempt at the notice, and its event
@@ -53,7 +52,7 @@ def test_the_fixed_timer_fails_over_on_the_first_failure_and_returns_launch_firs
 
 
 def test_the_fixed_timer_starts_counting_anew_when_supply_ends(settings: Settings) -> None:
-    log = logged(settings, FixedTimer(1800), (3600, 0), (7200, 1000), (8000, 0), (8300, 1000))
+    log = logged(settings, (3600, 0), (7200, 1000), (8000, 0), (8300, 1000))
     assert 8300 + 1800 <= levers(log)[-1][0] <= 8300 + 1800 + 60
 
 
@@ -160,31 +159,27 @@ def case_of(*, minutes: float, usd: float) -> ratios.Compared:
 def test_a_policy_is_held_against_the_timers_at_its_own_cost_and_fails_where_they_do_not_reach(
     minutes: float, usd: float, said: str, holds: str
 ) -> None:
-    row = bounds.rows_of("fitted", case_of(minutes=minutes, usd=usd), "bridge")[-1]
+    row = bounds.rows_of("fitted", case_of(minutes=minutes, usd=usd))[-1]
     assert f"| {said} |" in row
     assert row.endswith(f"| {holds} |")
 
 
-def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it() -> None:
-    def outcomes(policy: str, factor: float, *shares: float) -> list[benchmark_matrix.Outcome]:
-        task = benchmark_matrix.Task("fitted", "r", policy, 0, 1)
-        return [benchmark_matrix.Outcome(task, factor * share, 1) for share in shares]
+def outcomes(*minutes: float) -> list[benchmark_matrix.Outcome]:
+    task = benchmark_matrix.Task("fitted", "r", "one", 0, 1)
+    return [benchmark_matrix.Outcome(task, value, 1) for value in minutes]
 
-    alike = ratios.Compared({"r": {"one": outcomes("one", 3, 10, 50, 90), "other": outcomes("other", 6, 10, 50, 90)}})
+
+def test_an_interval_is_paired_so_that_luck_which_both_share_does_not_widen_it() -> None:
+    alike = ratios.Compared({"r": {"one": outcomes(30, 150, 270), "other": outcomes(60, 300, 540)}})
     assert alike.ratio("one", "other", ratios.minutes, "r") == experiment.Mean(0.5, 0)
-    apart = ratios.Compared({"r": {"one": outcomes("one", 3, 10, 50, 90), "other": outcomes("other", 6, 90, 50, 10)}})
+    apart = ratios.Compared({"r": {"one": outcomes(30, 150, 270), "other": outcomes(540, 300, 60)}})
     assert apart.ratio("one", "other", ratios.minutes, "r").half_width > 0.5
 
 
 def test_an_interval_of_a_mean_over_places_has_the_luck_of_each_in_it_and_is_narrower_than_theirs() -> None:
-    def outcomes(place: str, policy: str, *values: float) -> list[benchmark_matrix.Outcome]:
-        return [
-            benchmark_matrix.Outcome(benchmark_matrix.Task("fitted", place, policy, 0, 1), value, 1) for value in values
-        ]
-
     places = {
-        p: {"one": outcomes(p, "one", *own), "other": outcomes(p, "other", 10, 10, 10)}
-        for p, own in (("r", (9, 10, 14)), ("s", (5, 6, 7)))
+        place: {"one": outcomes(*own), "other": outcomes(10, 10, 10)}
+        for place, own in (("r", (9, 10, 14)), ("s", (5, 6, 7)))
     }
     found = ratios.Compared(places)
     each = [found.ratio("one", "other", ratios.minutes, place).half_width for place in "rs"]
@@ -236,7 +231,7 @@ def test_the_fallback_tries_once_a_minute_while_on_demand_is_dry_and_every_refus
     scene = with_steps(market((600, 0), (1200, 1000), (1300, 0), hours=2), dry)
     refused = [
         e.at.timestamp() - START
-        for e in lived(scene, DynamicFallback(), settings=settings, behaviour=exact())[0]
+        for e in lived(scene, dynamic_fallback, settings=settings, behaviour=exact())[0]
         if e.kind == "launch.failed" and e.fields["purchase"] == "on-demand"
     ]
     assert refused[0] == 0
@@ -246,7 +241,7 @@ def test_the_fallback_tries_once_a_minute_while_on_demand_is_dry_and_every_refus
 
 @pytest.mark.parametrize("boots", [Boots(failed_first=2), Boots(stuck_share=0.5)])
 def test_the_fallback_replaces_a_box_beside_the_group_whose_boot_fails(boots: Boots, settings: Settings) -> None:
-    log, _ = lived(market((0, 0), hours=6), DynamicFallback(), settings=settings, behaviour=exact(boots=boots))
+    log, _ = lived(market((0, 0), hours=6), dynamic_fallback, settings=settings, behaviour=exact(boots=boots))
     assert [e for e in log if e.kind == "box.ended"]
     assert [e for e in log if e.kind == "box.serving"]
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fleet.sim.markets import synthetic
-from fleet.sim.markets.market import PLENTY, with_notice
+from fleet.sim.markets.market import PLENTY, Step, with_notice
 from tests.drills import fitting
 
 pytestmark = pytest.mark.slow  # draws whole regions
@@ -54,9 +54,9 @@ def test_same_seed_same_market_and_another_seed_another() -> None:
 
 def test_a_fall_closes_the_pool_one_notice_before_the_reading_that_shows_it() -> None:
     readings = [(0.0, 2), (390.0, 0), (585.0, 1)]
-    assert list(with_notice(iter(readings), 120)) == [(0.0, 2), (270.0, 0), (585.0, 1)]
+    assert list(with_notice("a", readings)) == [Step(0.0, "a", 2), Step(270.0, "a", 0), Step(585.0, "a", 1)]
 
 
 def test_a_rise_shorter_than_a_notice_is_never_sold() -> None:
     readings = [(0.0, 0), (500.0, PLENTY), (560.0, 0), (900.0, 1)]
-    assert list(with_notice(iter(readings), 120)) == [(0.0, 0), (900.0, 1)]
+    assert list(with_notice("a", readings)) == [Step(0.0, "a", 0), Step(900.0, "a", 1)]

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from fleet.cli.fleetctl import main
 from fleet.config import prices
 from fleet.config.settings import Settings
 from fleet.sim.callers import worth
@@ -20,6 +19,7 @@ from fleet.sim.callers.traffic import Traffic
 from fleet.sim.callers.worth import Curve, Option
 from fleet.sim.drills.drill import default_settings
 from fleet.sim.experiments import worth_ways
+from tests.drills import by_hand
 
 SHEET = Path(__file__).with_name("worth.csv")
 ROUND = Traffic(shape="flat", spread=0)
@@ -69,12 +69,6 @@ def test_a_fleet_that_can_never_answer_enough_has_no_break_even_and_a_dear_cloud
     assert worth.times_dearer(BOX, at, each * 20) == pytest.approx(1.0, rel=1e-6)
     below = replace(ROUND, a_day=rate * 0.9)
     assert BOX.month(below, each * 20) > worth.cloud_alone(below, each * 20)
-
-
-def test_at_so_many_times_its_price_the_cloud_costs_what_the_fleet_does() -> None:
-    each, traffic = worth.answer_usd(ROUND, ASSUMED), replace(ROUND, a_day=2000)
-    dear = each * worth.times_dearer(BOX, traffic, each)
-    assert BOX.month(traffic, dear) == pytest.approx(worth.cloud_alone(traffic, dear))
 
 
 def test_beyond_its_last_point_a_box_answers_no_more() -> None:
@@ -136,8 +130,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def call(tmp_path: Path, *words: str) -> Result:
-    always = ["worth", "--days", "1", "--seeds", "1", "--out", str(tmp_path / "out")]
-    return CliRunner().invoke(main, [*always, *words], catch_exceptions=False)
+    return by_hand.call("worth", "--days", 1, "--seeds", 1, "--out", tmp_path / "out", *words)
 
 
 @pytest.mark.usefixtures("quick")

@@ -21,7 +21,7 @@ from fleet.ops.live_history import Activity, BootStage, BoxRecord, Sources
 from fleet.sim.drills import drill
 from fleet.sim.drills import replay as drills_history
 from fleet.sim.drills.drill import Drill
-from fleet.sim.policies.catalogue import WatchdogPolicy
+from fleet.sim.policies.catalogue import watchdog
 from tests.drills import lives
 from tests.drills.by_hand import lived
 from tests.synth import ROOT
@@ -264,7 +264,7 @@ def test_a_successor_launched_within_the_two_minutes_of_a_notice_is_one_short_wi
     path = tmp_path / "receipt.json"
     path.write_text(receipt.receipt(live_history.events(night, settings), settings).dumps())
     record = drills_history.load(path)
-    result = drill.run(Drill(record, settings), WatchdogPolicy())
+    result = drill.run(Drill(record, settings), watchdog)
     assert [(round(w.start - T0.timestamp()), round(w.seconds)) for w in result.measure.windows] == [(14 * 60, 330)]
 
 

@@ -1,6 +1,6 @@
-"""What `drill` and `worth` ask of callers on the command line, and what it means."""
+"""What `drill` and `worth` alike ask of callers on the command line, and what it means."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -11,23 +11,9 @@ from fleet.config import validation
 from fleet.core.errors import UserError
 from fleet.sim.callers.traffic import Traffic
 
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 TRAFFIC = click.option(
     "--traffic", "traffic", multiple=True, metavar="KEY=VALUE", help="Of callers who are drawn; docs/drills.md has all."
 )
-
-
-def caller_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What `drill` asks."""
-    options: Sequence[Decorator] = (
-        click.option("--callers", metavar="RATE|FILE", help="Requests a day, a CSV of them, or a gateway's ledger."),
-        TRAFFIC,
-        click.option("--no-lane", is_flag=True, help="Callers meet the engine's own strict line."),
-        click.option("--no-cloud", is_flag=True, help="Callers have no cloud model to fall back to."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
 
 
 def traffic_of(changes: Sequence[str], a_day: float) -> Traffic:

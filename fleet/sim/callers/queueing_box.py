@@ -1,6 +1,5 @@
 """One box on the simulated clock: the lane's own line (or a strict one) before an engine that serves one at a time."""
 
-from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -183,12 +182,11 @@ class QueueingBox:
     def _fail(self, request: Request, code: str) -> None:
         entry, elapsed = request.entry, self._clock.now - request.arrived
         assert entry is not None  # noqa: S101  it is here
+        self._drop(request, code or "engine")
         if entry.keeps_its_place:
-            tell: Callable[[], None] = lambda: self._front.broken(request, entry.delivered)  # noqa: E731
+            self._front.broken(request, entry.delivered)
         elif code:
             failure = Failure(Tier.GPU, Kind.BUSY, elapsed, status=UNAVAILABLE, box=self.id, code=code)
-            tell = lambda: self._front.failed(request, failure)  # noqa: E731
+            self._front.failed(request, failure)
         else:
-            tell = lambda: self._front.failed(request, Failure(Tier.GPU, Kind.RESET, elapsed))  # noqa: E731
-        self._drop(request, code or "engine")
-        tell()
+            self._front.failed(request, Failure(Tier.GPU, Kind.RESET, elapsed))

@@ -2,24 +2,26 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from fleet.config import cards
+import pydantic
+
+from fleet.config import cards, validation
 from fleet.core.errors import UserError
 from fleet.sim.callers.tally import CUT, LEFT, NOBODY, REFUSED, Tally
 from fleet.sim.callers.traffic import Asked
 from fleet.sim.markets import reading
 from gateway.ledger import State
 
-COLUMNS = tuple(each.name for each in fields(Asked))
-TIERS = ("anonymous", "free", "pro")
-KINDS = ("interactive", "background")
+COLUMNS = {each.name: each for each in fields(Asked)}
 PROBLEMS_MOST = 10  # told at once
+YEAR_2000 = 946684800.0  # a number above it is a moment
 LATEST = 32503680000.0  # the year 3000
+_SCHEMA = pydantic.TypeAdapter(Asked)
 
 
 def read(path: Path, start: float, end: float) -> tuple[Asked, ...]:
@@ -78,7 +80,7 @@ def _table(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
     named = [name.strip() for name in reader.fieldnames or ()]
     wrong = [name for name in named if name not in COLUMNS]
     if "at" not in named or wrong:
-        raise UserError(f"callers: columns are {', '.join(named)}; allowed: at, and any of {', '.join(COLUMNS[1:])}")
+        raise UserError(f"callers: columns are {', '.join(named)}; allowed: at, and any of {', '.join([*COLUMNS][1:])}")
     reader.fieldnames = named
     for row in reader:
         if None in row or None in row.values():
@@ -101,22 +103,24 @@ def _ledger(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
         caller = str(said.get("caller", ""))
         tier = "pro" if caller.startswith("key:") else "anonymous"
         row = {"at": said.get("began", ""), "caller": caller, "tier": said.get("tier", tier)}
-        row |= {"stream": str(said.get("stream", False)), "tokens": said.get("tokens") or cards.ANSWER_TOKENS}
+        row |= {"stream": said.get("stream", False), "tokens": said.get("tokens") or cards.ANSWER_TOKENS}
         yield number, row
 
 
 def _asked(row: dict[str, Any], start: float) -> Asked:
-    made: dict[str, Any] = {"at": _time(row.get("at", ""), start)}
-    for name, value in row.items():
-        if name != "at":
-            made[name] = PARSED[name](name, value)
-    return Asked(**made)
+    """A row as the fields of `Asked` bound it; raises ValueError."""
+    try:
+        return _SCHEMA.validate_python({**row, "at": _time(row.get("at", ""), start)})
+    except pydantic.ValidationError as error:
+        detail = error.errors(include_url=False)[0]
+        name = str(detail["loc"][0])
+        raise ValueError(f"{name} is {detail['input']!r}; allowed: {validation.allowed(COLUMNS[name])}") from None
 
 
 def _time(value: Any, start: float) -> float:
     try:
         seconds = float(value)
-    except ValueError:
+    except (TypeError, ValueError):
         try:
             at = datetime.fromisoformat(str(value))
         except ValueError:
@@ -125,36 +129,3 @@ def _time(value: Any, start: float) -> float:
     if not 0 <= seconds <= LATEST:
         raise ValueError(f"at is {value!r}; allowed: seconds from the start, or since 1970")
     return seconds if seconds >= YEAR_2000 else start + seconds
-
-
-YEAR_2000 = 946684800.0  # a number above it is a moment
-
-
-def _of(words: Iterable[str]) -> Callable[[str, Any], str]:
-    def parse(name: str, value: Any) -> str:
-        if value not in words:
-            raise ValueError(f"{name} is {value!r}; allowed: {', '.join(words)}")
-        return str(value)
-
-    return parse
-
-
-def _count(name: str, value: Any) -> int:
-    try:
-        found = int(value)
-    except (ValueError, TypeError):
-        found = 0
-    if not 1 <= found <= 1_048_576:
-        raise ValueError(f"{name} is {value!r}; allowed: a whole number from 1 to 1048576")
-    return found
-
-
-PARSED: dict[str, Callable[[str, Any], Any]] = {
-    "caller": lambda name, value: str(value),
-    "tier": _of(TIERS),
-    "kind": _of(KINDS),
-    "stream": lambda name, value: _of(("true", "false"))(name, str(value).lower()) == "true",
-    "prompt_tokens": _count,
-    "tokens": _count,
-    "limit": _count,
-}

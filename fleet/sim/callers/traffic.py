@@ -18,6 +18,7 @@ MEAN = sum(HOURS) / 24 * (5 + 2 * WEEKEND) / 7
 # Each hour's weight beside the mean, from the epoch on, which was a Thursday.
 WEEK = tuple(hour * (WEEKEND if day in {2, 3} else 1.0) / MEAN for day in range(7) for hour in HOURS)
 Tier = Literal["anonymous", "free", "pro"]
+MOST_TOKENS = 1_048_576
 
 
 @dataclass(slots=True)
@@ -27,11 +28,11 @@ class Asked:
     at: float
     caller: str = "1"
     tier: Tier = "pro"
-    kind: str = "interactive"
+    kind: Literal["interactive", "background"] = "interactive"
     stream: bool = True
-    prompt_tokens: int = cards.PROMPT_TOKENS
-    tokens: int = cards.ANSWER_TOKENS  # that an answer to it has
-    limit: int | None = None  # max_tokens; None: the gateway's default
+    prompt_tokens: int = number(cards.PROMPT_TOKENS, ge=1, le=MOST_TOKENS, why="of the prompt")
+    tokens: int = number(cards.ANSWER_TOKENS, ge=1, le=MOST_TOKENS, why="that an answer to it has")
+    limit: int | None = field(default=None, metadata={"ge": 1, "le": MOST_TOKENS, "why": "the gateway's default"})
 
 
 def share(default: float, why: str) -> float:
@@ -53,7 +54,7 @@ class Traffic(Section):
     shape: Literal["week", "flat"] = field(
         default="week", metadata={"allowed": "week or flat", "why": "office hours, assumed"}
     )
-    prompt_tokens: int = number(cards.PROMPT_TOKENS, ge=1, le=1_048_576, why="0.21 s of prompt on a primed box")
+    prompt_tokens: int = number(cards.PROMPT_TOKENS, ge=1, le=MOST_TOKENS, why="0.21 s of prompt on a primed box")
     tokens: int = number(cards.ANSWER_TOKENS, ge=1, le=131_072, why="of an answer, the median: 9.4 s of an A10G")
     spread: float = field(
         default=cards.SPREAD, metadata={"ge": 0, "le": 2, "why": "of their logarithm: a p95 of 13.5 s of an A10G"}

@@ -127,7 +127,7 @@ def without_caps(settings: Settings) -> Settings:
     return replace(settings, gateway=replace(gateway, tiers=replace(gateway.tiers, **tiers), fallback=fallback))
 
 
-def steady(traffic: Traffic, settings: Settings, instance_type: str, boxes: int, *, lane: bool = True) -> Curve:
+def steady(traffic: Traffic, settings: Settings, instance_type: str, boxes: int) -> Curve:
     """What so many boxes that always serve answer of the traffic, at rates up to five times what they can do."""
     card = cards.card_of(instance_type)
     tokens = traffic.tokens * math.exp(traffic.spread**2 / 2)
@@ -136,7 +136,7 @@ def steady(traffic: Traffic, settings: Settings, instance_type: str, boxes: int,
     for load in LOADS:
         rate = load * boxes * 3600 / seconds
         flat = replace(traffic, shape="flat", a_day=rate * 24)
-        callers = Callers(Plan(flat, lane=lane), without_caps(settings))
+        callers = Callers(Plan(flat), without_caps(settings))
         for event in always(boxes, instance_type, REQUESTS / rate * 3600):
             callers.add(event)
         points.append((rate, callers.tally.share(GPU)))

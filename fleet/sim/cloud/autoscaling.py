@@ -37,32 +37,29 @@ class AutoScalingGroup:
         self._wrong_kind: set[str] = set()
         self._retries = LaunchRetries(world, self._launch_missing)
         self._failing_since: float | None = None
-        self._snapshot: Group | None = None
         self.policy = payloads.mixed_instances_policy(settings, percentage)
         world.log("lever", percentage=percentage)
 
     # --- what the watchdog sees and does -----------------------------------------------------------------------
 
     def describe(self) -> Group:
-        if self._snapshot is None:
-            boxes = {**self._leaving, **{box.id: _seen(box) for box in self.boxes.values()}}
-            self._snapshot = Group(
-                utc(self.created_at),
-                self.desired,
-                self.percentage,
-                tuple(boxes.values()),
-                self._zones,
-                dict(self.suspended),
-                self.policy,
-            )
-        return self._snapshot
+        boxes = {**self._leaving, **{box.id: _seen(box) for box in self.boxes.values()}}
+        return Group(
+            utc(self.created_at),
+            self.desired,
+            self.percentage,
+            tuple(boxes.values()),
+            self._zones,
+            dict(self.suspended),
+            self.policy,
+        )
 
     def flip(self, policy: dict[str, Any]) -> None:
         """UpdateAutoScalingGroup with this mixed-instances policy. The group tries again at once."""
         if (refresh := self.refreshes.active) and refresh.has_desired_configuration:
             raise RefreshActiveError("An active instance refresh with a desired configuration exists")
         percentage = policy["InstancesDistribution"]["OnDemandPercentageAboveBaseCapacity"]
-        self.policy, self._snapshot = policy, None
+        self.policy = policy
         if percentage != self.percentage:
             self.percentage = percentage
             self._world.log("lever", percentage=percentage)
@@ -71,11 +68,9 @@ class AutoScalingGroup:
 
     def suspend(self, process: str, reason: str = BY_USER) -> None:
         self.suspended[process] = reason
-        self._snapshot = None
 
     def resume(self, process: str) -> None:
         self.suspended.pop(process, None)
-        self._snapshot = None
         if process == "Launch":
             self._retries.begin(draw(self._lags, self._world.behaviour.first_attempt))
 
@@ -106,7 +101,6 @@ class AutoScalingGroup:
         """A box that serves from before the drill began."""
         self.boxes[box.id] = box
         box.lifecycle, box.in_service_at = "InService", -math.inf
-        self._snapshot = None
 
     def begin(self) -> None:
         self._retries.begin(draw(self._lags, self._world.behaviour.first_attempt))
@@ -133,7 +127,7 @@ class AutoScalingGroup:
         # aws-behaviours: held-dead-keeps-place
         if box.lifecycle == HELD and not self._world.behaviour.judges_held:
             return
-        box.lifecycle, self._snapshot = "Terminated", None
+        box.lifecycle = "Terminated"
         if self.boxes.pop(box.id, None) is None:
             return
         self._wrong_kind.discard(box.id)
@@ -164,7 +158,7 @@ class AutoScalingGroup:
         self._launch_unsuccessful(box.purchase, box.pool.label, told, box.launched_at, box.id)
         box.lifecycle = "Terminating"
         self._leaving[box.id] = _seen(box)
-        self._world.clock.after(self._world.behaviour.abandoned_listed, self._left, box.id)
+        self._world.clock.after(self._world.behaviour.abandoned_listed, self._leaving.pop, box.id)
         self._end(box, why)
 
     def _end(self, box: SimulatedBox, why: str) -> None:
@@ -172,10 +166,6 @@ class AutoScalingGroup:
             self._ec2.end(box, why)
         else:
             self.box_gone(box)
-
-    def _left(self, box_id: str) -> None:
-        del self._leaving[box_id]
-        self._snapshot = None
 
     def wedged(self, box: SimulatedBox) -> None:
         """The balancer finds a member unhealthy; the group acts once its own grace is over."""
@@ -198,15 +188,11 @@ class AutoScalingGroup:
         """Boxes to launch now: to desired, and a successor for each that is to be replaced, within the limits."""
         counted = [box for box in self.boxes.values() if box.counted]
         wanted = self.desired + sum(map(self._replacing, counted))
-        limit = self.overshoot_limit
+        most = self._settings.capacity.max
+        limit = most + max(1, most // 10)  # rebalancing may pass max by 10 %, by at least one
         if refresh := self.refreshes.active:
             limit = max(limit, self.desired + (self.desired if refresh.has_desired_configuration else 1))
         return min(wanted, limit) - len(counted)
-
-    @property
-    def overshoot_limit(self) -> int:
-        """Rebalancing may pass max by 10 %, by at least one."""
-        return self._settings.capacity.max + max(1, self._settings.capacity.max // 10)
 
     def _launch_missing(self) -> bool | None:
         """One launch, and whether it got its box; None: there is nothing to launch."""
@@ -236,7 +222,6 @@ class AutoScalingGroup:
             return False
         self._failing_since = None
         self.boxes[box.id] = box
-        self._snapshot = None
         clock.after(draw(self._lags, behaviour.running_after), self._runs, box)
         return True
 
@@ -258,7 +243,7 @@ class AutoScalingGroup:
             return
         behaviour = self._world.behaviour
         if behaviour.launch_hook:
-            box.lifecycle, self._snapshot = HELD, None
+            box.lifecycle = HELD
             self._publish(
                 "EC2 Instance-launch Lifecycle Action",
                 EC2InstanceId=box.id,
@@ -278,7 +263,7 @@ class AutoScalingGroup:
         if box.lifecycle != HELD or box.ended_at is not None:
             return
         clock = self._world.clock
-        box.lifecycle, box.in_service_at, self._snapshot = "InService", clock.now, None
+        box.lifecycle, box.in_service_at = "InService", clock.now
         self._world.log("box.in_service", box=box.id)
         self._publish("EC2 Instance Launch Successful", StatusCode="InProgress", EC2InstanceId=box.id)
         clock.after(self._world.behaviour.warmup_seconds, self._settle)
@@ -321,8 +306,8 @@ class AutoScalingGroup:
         if not box.counted:
             return
         held = box.lifecycle != "InService"
-        box.lifecycle, self._snapshot = "Terminating:Wait", None
-        self._ec2.on_unserving(box, why)
+        box.lifecycle = "Terminating:Wait"
+        self._balancer.unserve(box, why)
         self._world.clock.after(0.0 if held else self.termination_seconds, self._end, box, why)
 
     @property
@@ -331,10 +316,7 @@ class AutoScalingGroup:
         return self._settings.drain.deregistration_delay_seconds + self._world.behaviour.last_words_seconds
 
     def _publish(self, detail_type: str, **detail: Any) -> None:
-        region, name = self._settings.region, names.group(self._settings.fleet_name)
-        self._world.publish(
-            detail_type, lambda number, at, kind: payloads.group(number, at, region, kind, name, **detail)
-        )
+        self._world.publish(detail_type, payloads.group, names.group(self._settings.fleet_name), **detail)
 
 
 def _seen(box: SimulatedBox) -> Box:

@@ -10,7 +10,6 @@ from lambdas.watchdog.cloud import CloudError
 from lambdas.watchdog.signals import BOX_EVENTS, GROUP_EVENTS, STATE_EVENT, parse
 
 Record = dict[str, Any]
-Build = Callable[[int, float, str], Payload]
 RULES = {"CloudWatch Alarm State Change", *GROUP_EVENTS, *BOX_EVENTS, STATE_EVENT}
 Handle = Callable[[Payload, datetime], Record | None]
 
@@ -18,14 +17,14 @@ Handle = Callable[[Payload, datetime], Record | None]
 class Bus:
     """Numbers payloads, draws their fate, invokes the one handler and keeps what it decided in the log."""
 
-    def __init__(self, world: Simulation, fleet: str) -> None:
-        self._world, self._fleet = world, fleet
+    def __init__(self, world: Simulation, fleet: str, region: str) -> None:
+        self._world, self._fleet, self._region = world, fleet, region
         self._fates = {True: world.stream("bus of ends"), False: world.stream("bus")}
         self._numbers = 0
         self.handle: Handle | None = None
         self.decided, self.undisturbed = "", False  # the last action; nothing has happened since a scan set this
 
-    def publish(self, detail_type: str, build: Build) -> None:
+    def publish(self, detail_type: str, build: Callable[..., Payload], *what: str, **detail: Any) -> None:
         """An event has happened: deliver it as best effort does. Its payload is built only if a rule matches it."""
         self.undisturbed = False
         if self.handle is None or detail_type not in RULES:
@@ -39,7 +38,7 @@ class Bus:
             return
         if late < events.late_share:
             delay += draw(fate, events.late_by)
-        payload = build(self._numbers, clock.now, detail_type)
+        payload = build(self._numbers, clock.now, self._region, detail_type, *what, **detail)
         recording = self._world.recording
         if recording and (heard := recording.arrivals(parse(payload, self._fleet))) is not None:
             for at in heard:

@@ -7,6 +7,7 @@ from fleet.core import names
 from fleet.eventlog.receipts import Happening
 from fleet.sim.cloud import payloads
 from fleet.sim.cloud.recording import Recording
+from fleet.sim.cloud.simulated_balancer import Balancer
 from fleet.sim.cloud.simulation import SimulatedBox, Simulation, draw
 from fleet.sim.markets.market import PLENTY, Market, MarketPool, Purchase, Step
 from lambdas.watchdog.signals import ENDING, STATE_EVENT
@@ -21,18 +22,15 @@ STATE_REASONS = {"reclaim": "Server.SpotInstanceTermination", "user data failed"
 
 
 class Ec2:
-    """Launches, notices and ends. The group and the balancer listen."""
+    """Launches, notices and ends, told to the balancer. The group listens."""
 
-    def __init__(self, world: Simulation, market: Market, region: str) -> None:
-        self._world, self._market, self._region = world, market, region
+    def __init__(self, world: Simulation, market: Market, balancer: Balancer) -> None:
+        self._world, self._balancer = world, balancer
         self.pools = {pool.label: pool for pool in market.pools}
         self.running: dict[str, SimulatedBox] = {}
         self._ended: dict[str, SimulatedBox] = {}  # oldest first
         self.on_risk: Callable[[SimulatedBox], None]
-        self.on_unserving: Callable[[SimulatedBox, str], None]
         self.on_gone: Callable[[SimulatedBox], None]
-        self.on_serving: Callable[[SimulatedBox], None]
-        self.on_boot: Callable[[SimulatedBox, float, float], None]
         self.on_boot_failed: Callable[[SimulatedBox], None]
         self.on_cancelled: Callable[[SimulatedBox], None]
         self._supply: dict[Purchase, dict[str, int]] = {
@@ -151,7 +149,7 @@ class Ec2:
         clock = self._world.clock
         box.registered_at = clock.now + REGISTERED_SECONDS
         if (serves := self._world.recorded("box.serving", box.id)) is not None:
-            clock.at(serves, self.on_serving, box)
+            clock.at(serves, self._balancer.serve, box)
         elif (failed := recording.gave_up(box.id, on_notice=False)) is not None:
             clock.at(failed, self._boot_failed, box)
         return box
@@ -198,7 +196,7 @@ class Ec2:
         elif number <= boots.failed_first or fate < boots.failed_share:
             clock.at(kernel + seconds * 0.9, self._boot_failed, box)
         elif fate >= boots.failed_share + boots.stuck_share:
-            self.on_boot(box, box.registered_at, kernel + seconds)
+            self._balancer.boots(box, box.registered_at, kernel + seconds)
 
     def _boot_failed(self, box: SimulatedBox) -> None:
         if box.ended_at is None:
@@ -224,10 +222,7 @@ class Ec2:
             return
         box.at_risk = True
         self._world.log("rebalance", box=box.id)
-        self._world.publish(
-            "EC2 Instance Rebalance Recommendation",
-            lambda number, at, kind: payloads.ec2(number, at, self._region, kind, box.id),
-        )
+        self._world.publish("EC2 Instance Rebalance Recommendation", payloads.ec2, box.id)
         self.on_risk(box)
 
     def _recommend_excess(self, step: Step) -> None:
@@ -241,17 +236,13 @@ class Ec2:
         behaviour, clock = self._world.behaviour, self._world.clock
         box.noticed_at = clock.now
         self._world.log("notice", box=box.id)
-        self._world.publish(
-            "EC2 Spot Instance Interruption Warning",
-            lambda number, at, kind: payloads.ec2(
-                number, at, self._region, kind, box.id, **{"instance-action": "terminate"}
-            ),
-        )
+        action = {"instance-action": "terminate"}
+        self._world.publish("EC2 Spot Instance Interruption Warning", payloads.ec2, box.id, **action)
         if self._warned_with_its_notice(box):
             self.recommend(box)
         box.at_risk = True
         heard = clock.now + draw(self._lags, behaviour.agent_poll)
-        clock.at(self._world.recorded("box.unserving", box.id) or heard, self.on_unserving, box, "notice")
+        clock.at(self._world.recorded("box.unserving", box.id) or heard, self._balancer.unserve, box, "notice")
         left = behaviour.notice_seconds
         if not behaviour.capacity_rebalancing:
             left = min(left, draw(self._lags, behaviour.gone_without_rebalancing))
@@ -272,11 +263,9 @@ class Ec2:
         self._ended[box.id] = self.running.pop(box.id)
         if len(self._ended) > DESCRIBED_AT_MOST:
             del self._ended[next(iter(self._ended))]
-        self.on_unserving(box, why)
+        self._balancer.unserve(box, why)
         self._world.log("box.ended", box=box.id, why=why)
-        self._world.publish(
-            STATE_EVENT, lambda number, at, kind: payloads.ec2(number, at, self._region, kind, box.id, state=ENDING[0])
-        )
+        self._world.publish(STATE_EVENT, payloads.ec2, box.id, state=ENDING[0])
         self.on_gone(box)
 
 

@@ -28,7 +28,7 @@ def _envelope(
     }
 
 
-def alarm(number: int, at: float, region: str, name: str, state: str, previous: str) -> Payload:
+def alarm(number: int, at: float, region: str, detail_type: str, name: str, state: str, previous: str) -> Payload:
     stamp = utc(at).strftime("%Y-%m-%dT%H:%M:%S.000+0000")
     arn = f"arn:aws:cloudwatch:{region}:{ACCOUNT}:alarm:{name}"
     detail = {
@@ -37,7 +37,7 @@ def alarm(number: int, at: float, region: str, name: str, state: str, previous: 
         "previousState": {"value": previous, "timestamp": stamp},
         "configuration": {},
     }
-    return _envelope(number, at, region, "aws.cloudwatch", "CloudWatch Alarm State Change", arn, detail)
+    return _envelope(number, at, region, "aws.cloudwatch", detail_type, arn, detail)
 
 
 def ec2(number: int, at: float, region: str, detail_type: str, box: str, **extra: str) -> Payload:

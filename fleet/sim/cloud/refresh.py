@@ -1,7 +1,6 @@
 """Instance refreshes of the simulated group, one at a time: what they roll, how far they are, how they end."""
 
-import functools
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Mapping
 
 from fleet.sim.cloud.simulation import SimulatedBox, Simulation
 from fleet.sim.cloud.virtual_clock import utc
@@ -20,13 +19,9 @@ class InstanceRefresh:
     def active(self) -> bool:
         return self.status in ("InProgress", "Cancelling")
 
-    def left(self, members: Container[str]) -> int:
-        """Old boxes that are still there."""
-        return sum(box in members for box in self.old)
-
     def seen(self) -> Refresh:
         """As DescribeInstanceRefreshes shows it."""
-        return _seen(self.id, self.status, self.started_at, like_ours=not self.has_desired_configuration)
+        return Refresh(self.id, self.status, utc(self.started_at), like_ours=not self.has_desired_configuration)
 
 
 class Refreshes:
@@ -86,7 +81,7 @@ class Refreshes:
         """No progress for an hour fails it."""
         if self.last is not refresh or refresh.status != "InProgress":
             return
-        left = refresh.left(self._boxes)
+        left = len(refresh.old & self._boxes.keys())
         if left == left_before and self._world.clock.now > refresh.started_at:
             self._end(refresh, "Failed")
         else:
@@ -99,8 +94,3 @@ class Refreshes:
         word = {"Successful": "Succeeded"}.get(status, status)
         self._publish(f"EC2 Auto Scaling Instance Refresh {word}", InstanceRefreshId=refresh.id)
         self._on_end()
-
-
-@functools.lru_cache(maxsize=16)  # a look finds most refreshes as the last one left them
-def _seen(refresh: str, status: str, started_at: float, *, like_ours: bool) -> Refresh:
-    return Refresh(refresh, status, utc(started_at), like_ours=like_ours)

@@ -60,7 +60,7 @@ class NoHealthyTargetAlarm:
     """Fewer healthy targets than should serve, through the metric's whole periods and its lag."""
 
     def __init__(self, world: Simulation, settings: Settings, *, healthy: int) -> None:
-        self._world, self._region = world, settings.region
+        self._world = world
         self._name = names.no_healthy_target_alarm(settings.fleet_name)
         self._floor = settings.capacity.min  # what should serve
         self._window_seconds = settings.watchdog.alarm_minutes * 60.0
@@ -87,9 +87,6 @@ class NoHealthyTargetAlarm:
 
     def dark_minutes(self, start: float, end: float) -> int:
         """Whole minutes, each times the share that was missing: the metric of a minute is the most that it saw."""
-        since, healthy = self._counts[-1]
-        if since < start and healthy >= self._floor:
-            return 0  # as in most windows
         first, after, served, shared = int(start // 60), int(end // 60), 0, dict[int, int]()
         until = end
         for since, healthy in reversed(self._counts):
@@ -156,7 +153,4 @@ class NoHealthyTargetAlarm:
             return
         previous, self.live = self.live.state, Alarm(state, self._world.clock.utc())
         self._world.log("alarm", state=state)
-        self._world.publish(
-            "CloudWatch Alarm State Change",
-            lambda number, at, _: payloads.alarm(number, at, self._region, self._name, state, previous),
-        )
+        self._world.publish("CloudWatch Alarm State Change", payloads.alarm, self._name, state, previous)

@@ -7,10 +7,8 @@
 Deterministic: the same market, settings, behaviour and seed give the same log, byte for byte.
 """
 
-import functools
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 from fleet.config.settings import Settings
 from fleet.core import names
@@ -62,7 +60,7 @@ class SimulatedCloud:
         self.deploying_until = 0.0
         self.brisk = False  # True: no scan is made while nothing has happened since one that found nothing to do
         self.on_health: list[Callable[[], None]] = []  # a box begins or ceases to serve, or is gone
-        self._bus = Bus(world, settings.fleet_name)
+        self._bus = Bus(world, settings.fleet_name, settings.region)
         world.publish = self._bus.publish
         self._state, self._lever = state, str(lever)
         self._mode = _mode(state)
@@ -74,12 +72,11 @@ class SimulatedCloud:
         if self._mode is not None:
             world.log("mode", mode=self._mode)
 
-        self.ec2 = ec2 = Ec2(world, market, settings.region)
         self.balancer = balancer = Balancer(world)
+        self.ec2 = ec2 = Ec2(world, market, balancer)
         self.autoscaling = group = AutoScalingGroup(world, ec2, balancer, settings, lever)
-        ec2.on_boot, ec2.on_boot_failed, ec2.on_cancelled = balancer.boots, group.boot_failed, group.cancelled
-        ec2.on_serving = balancer.serve
-        ec2.on_risk, ec2.on_unserving, ec2.on_gone = group.at_risk, balancer.unserve, self._gone
+        ec2.on_boot_failed, ec2.on_cancelled = group.boot_failed, group.cancelled
+        ec2.on_risk, ec2.on_gone = group.at_risk, self._gone
         balancer.on_change = self._health_changed
         started: list[SimulatedBox] = []
         if recording is not None:
@@ -115,10 +112,6 @@ class SimulatedCloud:
         when = self.clock.now if at is None else at
         self.clock.at(when, self._bus.invoke, payload, when)
 
-    def deliver(self, payload: dict[str, Any], *, after: float = 0.0) -> None:
-        """Hand the watchdog a payload of the caller's own: a replayed, forged or damaged one."""
-        self.clock.after(after, self._bus.invoke, payload, self.clock.now + after)
-
     def wedge(self, box_id: str) -> None:
         """A box stops answering without ending."""
         box = self.ec2.running[box_id]
@@ -135,7 +128,7 @@ class SimulatedCloud:
         return box
 
     def end_beside(self, box: SimulatedBox) -> None:
-        self.ec2.on_unserving(box, "not needed")
+        self.balancer.unserve(box, "not needed")
         self.clock.after(self.autoscaling.termination_seconds, self.ec2.end, box, "not needed")
 
     def _give_up(self, box: SimulatedBox) -> None:
@@ -195,12 +188,13 @@ class SimulatedCloud:
 
     def instances(self, ids: tuple[str, ...]) -> dict[str, Instance]:
         now = self.clock.now
-        known = [(i, self.autoscaling.boxes.get(i) or self.ec2.known(i)) for i in ids]
-        return {
-            i: _described(box.launched_at, box.purchase, boot_tag(box, now), box.ended_at is not None, box.state_reason)
-            for i, box in known
-            if box
-        }
+        found = {}
+        for i in ids:
+            if box := self.autoscaling.boxes.get(i) or self.ec2.known(i):
+                state = "running" if box.ended_at is None else "terminated"
+                spot, boot = box.purchase == "spot", boot_tag(box, now)
+                found[i] = Instance(utc(box.launched_at), spot, boot, state, reason=box.state_reason)
+        return found
 
     def target_health(self) -> dict[str, str]:
         now = self.clock.now
@@ -271,11 +265,6 @@ class SimulatedCloud:
 
     def mail(self, subject: str, body: str) -> None:
         self.world.log("mail", subject=subject, body=body)
-
-
-@functools.lru_cache(maxsize=64)  # a look finds most boxes as the last one left them
-def _described(launched_at: float, purchase: Purchase, boot: str | None, ended: bool, reason: str) -> Instance:
-    return Instance(utc(launched_at), purchase == "spot", boot, "terminated" if ended else "running", reason=reason)
 
 
 def _mode(state: str | None) -> str | None:

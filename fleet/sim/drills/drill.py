@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 from fleet.config.section import renamed
 from fleet.config.settings import Artifact, Model, Settings
@@ -100,34 +100,28 @@ class Drill:
 
     def cloud(self, *, lever: int | None) -> SimulatedCloud:
         """The simulated cloud at the start. `lever` is the policy's; None: the history's own, else all spot."""
-        if isinstance(self.scene, Market):
-            cloud = SimulatedCloud(
-                self.scene,
-                settings=self.settings,
-                behaviour=self.physics,
-                seed=self.seed,
-                emit=self.emit,
-                lever=lever or 0,
-            )
-        else:
-            behaviour = self.physics
+        behaviour, start = self.physics, dict[str, Any]()
+        if isinstance(self.scene, History):
             recording = self.scene.recording
             if lever is not None or self._changed(self.scene):  # the recorded policy starts with the recorded lever
                 behaviour = replace(behaviour, alarm=replace(behaviour.alarm, recorded=None))
                 recording = None
             lever = self.scene.fleet.lever_at_start if lever is None else lever
-            cloud = SimulatedCloud(
-                self.scene.market,
-                settings=self.settings,
-                behaviour=behaviour,
-                seed=self.seed,
-                emit=self.emit,
-                lever=lever,
-                mode=self.scene.fleet.mode_at_start,
-                serving="on-demand" if lever else "spot",
-                scans_from=self.scene.scans_from,
-                recording=recording and replace(recording),
-            )
+            start = {
+                "mode": self.scene.fleet.mode_at_start,
+                "serving": "on-demand" if lever else "spot",
+                "scans_from": self.scene.scans_from,
+                "recording": recording and replace(recording),
+            }
+        cloud = SimulatedCloud(
+            self.market,
+            settings=self.settings,
+            behaviour=behaviour,
+            seed=self.seed,
+            emit=self.emit,
+            lever=lever or 0,
+            **start,
+        )
         self.prepare(cloud)
         return cloud
 
@@ -148,11 +142,8 @@ def behaviour_assumed(physics: Behaviour | None = None) -> tuple[str, ...]:
     )
 
 
-class Policy(Protocol):
-    """One way to run the fleet."""
-
-    def live(self, drill: Drill) -> None:
-        """Live through all of it; what happens goes to `drill.emit`, from `start` to `end`."""
+# One way to run the fleet: lives through all of the drill; what happens goes to its `emit`, from `start` to `end`.
+Policy = Callable[[Drill], None]
 
 
 @dataclass(frozen=True)
@@ -174,5 +165,5 @@ def run(drill: Drill, policy: Policy) -> Result:
         droughts.add(event)
         drill.emit(event)
 
-    policy.live(replace(drill, emit=all_three))
+    policy(replace(drill, emit=all_three))
     return Result(measure, droughts=droughts)

@@ -51,10 +51,7 @@ def load(name: str | Path) -> History:
     """A history by name (any unique part of one) or by path; raises UserError with the place of the damage."""
     path = Path(name)
     if not path.suffix:
-        found = [FOLDER / f"{known}.json" for known in names() if str(name) in known]
-        if len(found) != 1:
-            raise UserError(f"history {name!r}: {'several match' if found else 'unknown'}; known: {', '.join(names())}")
-        path = found[0]
+        (path,) = FOLDER.glob(f"*{name}*.json")
     return _Reader(path, receipts.parsed(path, reading.parsed(path))).history()
 
 
@@ -165,7 +162,10 @@ class _Reader:
 
     def _logged(self, logged: Sequence[Happening], labels: list[str]) -> list[Step]:
         """The market as its pools were told, or else as launches found it: one that failed found every pool dry."""
-        start = min(seconds(item) for i, item in enumerate(logged) if self._timed(i, item))
+        for number, item in enumerate(logged):
+            if item.at is None:
+                raise self._odd(f"market[{number}].at", f"{item.event} without a time")
+        start = min(map(seconds, logged))
         told = [item for item in logged if item.event == "market"]
         if not told:
             self._say(
@@ -187,11 +187,6 @@ class _Reader:
             elif not told and item.event == "launch.failed" and not item.box:
                 steps += [Step(at, label, 0, spares=True, purchase=item.purchase or "spot") for label in labels]
         return steps
-
-    def _timed(self, number: int, item: Happening) -> bool:
-        if item.at is None:
-            raise self._odd(f"market[{number}].at", f"{item.event} without a time")
-        return True
 
     def _spread(self, count: int, after: float, before: float, labels: list[str]) -> Iterator[Step]:
         """Reclaims whose times were not recorded: evenly spread, answered at once by the other pools."""

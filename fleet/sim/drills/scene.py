@@ -41,11 +41,11 @@ class Scene:
         return synthetic.market(region, seed, days=self.days, supply=self.supply)
 
 
-def named(words: Sequence[str], *, days: float, supply: int = PLENTY, up: float = 1.0, down: float = 1.0) -> Scene:
+def named(words: Sequence[str], *, days: float, supply: int = PLENTY) -> Scene:
     """The scene that an operator asks for: REGION or REGION/levels, history (any unique part of its name), or files."""
     region, _, build = words[0].partition("/") if len(words) == 1 else ("", "", "")
     if region in synthetic.regions() and build in ("", "levels"):
-        return Scene(region=region, levels=bool(build), days=days, supply=supply, up=up, down=down)
+        return Scene(region=region, levels=bool(build), days=days, supply=supply)
     paths = tuple(Path(word) for word in words)
     if any(path.suffix in (".json", ".csv", ".market") for path in paths):
         if len(paths) == 1 and files.is_history(paths[0]):

@@ -95,7 +95,7 @@ def _seconds_of_tick_files() -> float:
             path.write_text(json.dumps({"metadata": {"gap_seconds": GAP_SECONDS}, "data": data}))
             paths.append(path)
         settings = catalogue.without_valve(default_settings())
-        return best_seconds(lambda: run(Drill(files.load(paths), settings, seed=1), catalogue.WatchdogPolicy()))
+        return best_seconds(lambda: run(Drill(files.load(paths), settings, seed=1), catalogue.watchdog))
 
 
 def _peak_megabytes(days: float) -> float:

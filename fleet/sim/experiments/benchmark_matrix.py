@@ -13,9 +13,9 @@ from fleet.sim.markets import synthetic
 from fleet.sim.policies.catalogue import TIMER_MINUTES, without_valve
 
 FIRST_SEED = 1001  # no constant was chosen on these
-OURS = ("bridge",)
+OURS = "bridge"
 TIMERS = tuple(f"timer-{minutes}" for minutes in TIMER_MINUTES)
-POLICIES = ("alarm", *OURS, "fallback", *TIMERS)
+POLICIES = ("alarm", OURS, "fallback", *TIMERS)
 TRACES = tuple(sorted(synthetic.FOLDER.glob("*-trace.csv")))
 
 
@@ -96,6 +96,7 @@ class Outcome:
     missed: int = 0
     bridges: int = 0
     pinned_hours: float = 0.0
+    dark_minutes: float = 0.0
 
 
 def outcome(task: Task, result: Result) -> Outcome:
@@ -110,6 +111,7 @@ def outcome(task: Task, result: Result) -> Outcome:
         judged.missed,
         judged.bridges,
         measure.pinned_seconds / 3600,
+        measure.dark_minutes,
     )
 
 

@@ -3,7 +3,6 @@
 Resumable: each drill is one line in the file of outcomes as soon as it is done. Right while no policy changes.
 """
 
-import itertools
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -30,7 +29,8 @@ Bound = tuple[tuple[float, float], tuple[float, float]]
 BOUNDS: dict[str, Bound] = {"alarm": ((0.4, 1.0), (0.55, 1.01)), "fallback": ((0.65, 1.05), (0.9, math.inf))}
 VALVE_BOUND: Bound = (1.05, 1.05), (1.05, 1.05)
 TIMER_BOUND, TIMER_WORST = 1.0, 1.1  # minutes at equal cost
-CHECKED = Task("fitted", "us-east-2", "bridge", benchmark_matrix.FIRST_SEED, 5)
+NO_VALVE = f"`{OURS}` without a valve"
+CHECKED = Task("fitted", "us-east-2", OURS, benchmark_matrix.FIRST_SEED, 5)
 
 
 def compared(done: dict[Task, Outcome], case: str, days: float) -> Compared:
@@ -40,22 +40,18 @@ def compared(done: dict[Task, Outcome], case: str, days: float) -> Compared:
     def lived(place: str) -> dict[str, list[Outcome]]:
         of = {policy: [Task(case, place, policy, seed, days).lived for seed in seeds] for policy in POLICIES}
         if CASES[case].valve:
-            of |= {no_valve(policy): [replace(task, case=PLAIN) for task in of[policy]] for policy in OURS}
+            of[NO_VALVE] = [replace(task, case=PLAIN) for task in of[OURS]]
         whole = [i for i in range(len(seeds)) if all(tasks[i] in done for tasks in of.values())]
         return {policy: [done[tasks[i]] for i in whole] for policy, tasks in of.items()}
 
     return Compared({place: lived(place) for place in benchmark_matrix.places(case)})
 
 
-def no_valve(policy: str) -> str:
-    return f"`{policy}` without a valve"
-
-
-def bounds_of(case: str, policy: str) -> Mapping[str, Bound]:
+def bounds_of(case: str) -> Mapping[str, Bound]:
     """Where the valve is as shipped, the policy is held against itself: the alarm watchdog pins, and buys minutes."""
     if not CASES[case].valve:
         return BOUNDS
-    return {no_valve(policy): VALVE_BOUND, "fallback": BOUNDS["fallback"]}
+    return {NO_VALVE: VALVE_BOUND, "fallback": BOUNDS["fallback"]}
 
 
 # --- the table of the docs -------------------------------------------------------------------------------------------
@@ -68,23 +64,22 @@ def figure(value: Mean, digits: int = 2) -> str:
     return f"{value.value:.{digits}f}{spread}"
 
 
-def rows_of(case: str, found: Compared, policy: str) -> list[str]:
+def rows_of(case: str, found: Compared) -> list[str]:
     """Against the alarm watchdog, the fallback and the timers' front: each place, the mean, whether the bound holds."""
     places = list(found.outcomes)
     rows = []
-    for against, (most, worst) in bounds_of(case, policy).items():
-        pairs = [
-            (found.ratio(policy, against, minutes, *chosen), found.ratio(policy, against, usd, *chosen))
-            for chosen in ([place] for place in places)
-        ]
-        mean = found.ratio(policy, against, minutes, *places), found.ratio(policy, against, usd, *places)
+    for against, (most, worst) in bounds_of(case).items():
+        *pairs, mean = (
+            (found.ratio(OURS, against, minutes, *chosen), found.ratio(OURS, against, usd, *chosen))
+            for chosen in (*([place] for place in places), places)
+        )
         held = all(value.value <= bound for value, bound in zip(mean, most, strict=True)) and all(
             value.value <= bound for pair in pairs for value, bound in zip(pair, worst, strict=True)
         )
         cells = [f"{figure(one)} @ {figure(cost, 3)}" for one, cost in (*pairs, mean)]
         rows.append(_row(case, against, cells, f"{most[0]} @ {most[1]}", held=held))
-    fronts = [found.against_front(policy, TIMERS, place) for place in places]
-    mean_front = found.against_front(policy, TIMERS, *places)
+    fronts = [found.against_front(OURS, TIMERS, place) for place in places]
+    mean_front = found.against_front(OURS, TIMERS, *places)
     held = mean_front.value <= TIMER_BOUND and all(value.value <= TIMER_WORST for value in fronts)
     rows.append(
         _row(case, "fixed timer, at equal cost", [figure(one) for one in (*fronts, mean_front)], "1", held=held)
@@ -110,18 +105,15 @@ def page(done: dict[Task, Outcome], days: float) -> str:
         f"in each place as many as the intervals need: {said}. "
         f"{' '.join(f'{note}.' for note in behaviour_assumed())}",
     ]
-    for policy in OURS:
-        rows = [row for case, found in lived.items() for row in rows_of(case, found, policy)]
-        parts += [
-            f"**`{policy}`**, degraded minutes @ cost, both in times of the other's; of the traces, one file a column:",
-            "\n".join(
-                [
-                    "| case | against | us-east-1 | us-east-2 | us-west-2 | mean | bound | |",
-                    "|---|---|---|---|---|---|---|---|",
-                    *rows,
-                ]
-            ),
-        ]
+    rows = [
+        "| case | against | us-east-1 | us-east-2 | us-west-2 | mean | bound | |",
+        "|---|---|---|---|---|---|---|---|",
+        *(row for case, found in lived.items() for row in rows_of(case, found)),
+    ]
+    parts += [
+        f"**`{OURS}`**, degraded minutes @ cost, both in times of the other's; of the traces, one file a column:",
+        "\n".join(rows),
+    ]
     parts += ["Failovers, in seconds after patience has run out:", _decisions(lived), _pinned(lived)]
     parts += [_wide(lived), _reach(lived, days), checked_line()]
     return "\n\n".join(parts)
@@ -133,7 +125,7 @@ def _decisions(lived: dict[str, Compared]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for case, found in lived.items():
-        ours = [outcome for policies in found.outcomes.values() for outcome in policies["bridge"]]
+        ours = [outcome for policies in found.outcomes.values() for outcome in policies[OURS]]
         late = [seconds for outcome in ours for seconds in outcome.late_seconds]
         sums = [sum(getattr(outcome, of) for outcome in ours) for of in ("early", "missed", "bridges")]
         worst = f"{max(late):.1f}" if late else ""
@@ -148,7 +140,7 @@ def _pinned(lived: dict[str, Compared]) -> str:
         (case, name): fmean(outcome.pinned_hours for policies in found.outcomes.values() for outcome in policies[name])
         for case, found in lived.items()
         if CASES[case].valve
-        for name in ("alarm", *OURS)
+        for name in ("alarm", OURS)
     }
     said = "; ".join(f"{case}, `{name}`: {value:.0f}" for (case, name), value in hours.items())
     return f"Hours on on-demand for good, pinned by the valve, a market: {said or 'not drilled'}."
@@ -158,9 +150,9 @@ def _wide(lived: dict[str, Compared]) -> str:
     """Which ratios of minutes have an interval wider than wanted, and how many markets would narrow it."""
     lines = []
     for case, found in lived.items():
-        for policy, place in itertools.product(OURS, found.outcomes):
-            of = {against: found.ratio(policy, against, minutes, place) for against in bounds_of(case, policy)}
-            of["fixed timer"] = found.against_front(policy, TIMERS, place)
+        for place in found.outcomes:
+            of = {against: found.ratio(OURS, against, minutes, place) for against in bounds_of(case)}
+            of["fixed timer"] = found.against_front(OURS, TIMERS, place)
             for against, value in of.items():
                 if math.isfinite(value.half_width) and value.half_width > WANTED_HALF_WIDTH:
                     enough = math.ceil(found.seeds(place) * (value.half_width / WANTED_HALF_WIDTH) ** 2)
@@ -179,12 +171,12 @@ def _reach(lived: dict[str, Compared], days: float) -> str:
         if CASES[case].variation != benchmark_matrix.UNWARNED:
             continue
         drills = [
-            Task(case, place, "bridge", benchmark_matrix.FIRST_SEED + number, days).job().drill()
+            Task(case, place, OURS, benchmark_matrix.FIRST_SEED + number, days).job().drill()
             for place in found.outcomes
             for number in range(found.seeds(place))
         ]
         reached = zip(*(blinded.within_reach(one.market, one.physics) for one in drills), strict=True)
-        ours = found.against_front("bridge", TIMERS, *found.outcomes)
+        ours = found.against_front(OURS, TIMERS, *found.outcomes)
         lines.append(f"| {case} | {figure(ours)} | {' | '.join(f'{fmean(values):.2f}' for values in reached)} |")
     return "\n".join(lines)
 
@@ -193,7 +185,7 @@ def checked_line() -> str:
     """The line by which a test sees that the page is of this policy, this simulated cloud and these defaults."""
     lived = CHECKED.job().run().measure
     return (
-        f"The first {CHECKED.days:g} days of `{CHECKED.case}`, {CHECKED.place}, seed {CHECKED.seed}, under `bridge`: "
+        f"The first {CHECKED.days:g} days of `{CHECKED.case}`, {CHECKED.place}, seed {CHECKED.seed}, under `{OURS}`: "
         f"{lived.degraded_minutes:.1f} min, ${lived.cost_usd:.2f}."
     )
 

@@ -1,6 +1,7 @@
 """Draws what a comparison or a sweep came to: cost against degraded minutes, and how long the windows were."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 
@@ -30,7 +31,7 @@ def cost_against_degraded(rows: Sequence[Row], path: Path, *, title: str, with_f
     def shown(minutes: float) -> float:
         return max(minutes, LEAST) if wide else minutes  # a logarithm has no place for none
 
-    def draw(axes: Axes) -> None:
+    with _panel(path, title) as axes:
         for color, row in zip(_colors(rows), rows, strict=True):
             seeds = [(r.measure.cost_usd, shown(r.measure.degraded_minutes)) for r in row.results]
             axes.plot(*zip(*seeds, strict=True), ".", color=color, alpha=0.25, markersize=5)
@@ -63,14 +64,12 @@ def cost_against_degraded(rows: Sequence[Row], path: Path, *, title: str, with_f
         )
         axes.margins(x=0.2, y=0.12)
         axes.set_xlim(left=max(0, axes.get_xlim()[0]))
-
-    return _save(path, title, draw)
+    return path
 
 
 def windows(rows: Sequence[Row], path: Path, *, title: str, alarm_minutes: int) -> Path:
     """The share of degraded windows that were at most so long; a line where the alarm looks."""
-
-    def draw(axes: Axes) -> None:
+    with _panel(path, title) as axes:
         longest = 0.0
         for number, (color, row) in enumerate(zip(_colors(rows), rows, strict=True)):
             lengths = sorted(row.window_minutes)
@@ -91,8 +90,7 @@ def windows(rows: Sequence[Row], path: Path, *, title: str, alarm_minutes: int) 
         axes.set_xlabel("length of a degraded window, minutes")
         axes.set_ylabel("share of windows at most this long")
         axes.legend(frameon=False, loc="lower right", title="windows per market")
-
-    return _save(path, title, draw)
+    return path
 
 
 def fronts(cases: Mapping[str, Compared], path: Path) -> Path:
@@ -105,7 +103,7 @@ def fronts(cases: Mapping[str, Compared], path: Path) -> Path:
             for axes, place in zip(line, found.outcomes, strict=True):
                 timers = sorted((found.mean(place, name, usd), found.mean(place, name, minutes)) for name in TIMERS)
                 axes.plot(*zip(*timers, strict=True), "o-", color="#999999", label="fixed timer, 0 to 24 h")
-                for color, name in zip(COLORS, ("alarm", "fallback", *OURS), strict=False):
+                for color, name in zip(COLORS, ("alarm", "fallback", OURS), strict=False):
                     at = found.mean(place, name, usd), found.mean(place, name, minutes)
                     axes.plot(*at, "D", color=color, label=POLICIES[name].name, markeredgecolor=INK)
                 axes.set_title(f"{place}, {case}", loc="left", fontsize=10, fontweight="bold")
@@ -117,14 +115,14 @@ def fronts(cases: Mapping[str, Compared], path: Path) -> Path:
     return path
 
 
-def _save(path: Path, title: str, draw: Callable[[Axes], None]) -> Path:
+@contextmanager
+def _panel(path: Path, title: str) -> Iterator[Axes]:
     with picture(path, 8, 4.6, left_spine=True) as figure:
         axes = figure.add_subplot()
         axes.grid(color="#EEEEEE", linewidth=0.8)
         axes.set_axisbelow(True)
-        draw(axes)
+        yield axes
         axes.set_title(printable(title), loc="left", fontsize=11, fontweight="bold")
-    return path
 
 
 def _colors(rows: Sequence[Row]) -> list[str]:

@@ -120,13 +120,10 @@ def run(jobs: Sequence[Job], *, workers: int | None = None, until: float = math.
                 break
             waiting.append((job, pool.submit(Job.run, job)))
             if len(waiting) > AHEAD * workers:
-                yield _done(*waiting.popleft())
-        while waiting:
-            yield _done(*waiting.popleft())
-
-
-def _done(job: Job, running: "Future[Result]") -> tuple[Job, Result]:
-    return job, running.result()
+                job, running = waiting.popleft()
+                yield job, running.result()
+        for job, running in waiting:
+            yield job, running.result()
 
 
 @dataclass(frozen=True)
@@ -153,9 +150,9 @@ def t95(degrees: int) -> float:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which that share lies; 0 if there is none."""
+    """The value below which that share lies."""
     ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 @dataclass(frozen=True)

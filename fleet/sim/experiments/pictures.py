@@ -13,7 +13,7 @@ from fleet.sim.drills.drill import Drill
 from fleet.sim.drills.scene import Scene
 from fleet.sim.experiments.experiment import Job, Variation
 from fleet.sim.policies import catalogue
-from fleet.sim.policies.catalogue import WatchdogPolicy
+from fleet.sim.policies.catalogue import watchdog
 
 Moment = tuple[int, int, int]  # day of July, hour, minute
 FOLDER = Path(__file__).parents[3] / "docs" / "pictures"
@@ -62,7 +62,7 @@ def boot_lengths(folder: Path) -> Path:
 
 def _draw(name: str, path: Path, title: str, start: Moment, end: Moment) -> Path:
     log: list[Event] = []
-    drill.run(Drill(replay.load(name), emit=log.append), WatchdogPolicy())
+    drill.run(Drill(replay.load(name), emit=log.append), watchdog)
     first, last = (datetime(2026, 7, *moment, tzinfo=UTC).timestamp() for moment in (start, end))
     return timeline.save(spans.read(log), path, title=title, start=first, end=last)
 

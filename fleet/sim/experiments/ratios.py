@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from statistics import fmean
 
 from fleet.sim.experiments.benchmark_matrix import Outcome
@@ -13,13 +14,8 @@ from fleet.sim.experiments.experiment import Mean, t95
 Of = Callable[[Outcome], float]
 Kept = Sequence[int]
 
-
-def minutes(outcome: Outcome) -> float:
-    return outcome.degraded_minutes
-
-
-def usd(outcome: Outcome) -> float:
-    return outcome.cost_usd
+minutes: Of = attrgetter("degraded_minutes")
+usd: Of = attrgetter("cost_usd")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from fleet.core import names
 from fleet.core.errors import UserError
 from fleet.sim.markets import reading
 from fleet.sim.markets.market import PLENTY, ZONE, Market, MarketPool, Purchase, Step, merged, pool, with_notice
@@ -16,8 +15,6 @@ Changes = list[tuple[float, int]]
 
 def load(paths: Sequence[Path]) -> Market:
     """One market from one file, or from several of one kind: each its own pool. Raises UserError."""
-    if not paths:
-        raise UserError("no market file given")
     kinds = {path.suffix for path in paths}
     if kinds == {".market"} and len(paths) == 1:
         return _hand_written(paths[0])
@@ -35,7 +32,7 @@ def load(paths: Sequence[Path]) -> Market:
     notes = (f"{', '.join(longer)}: cut to the {_hours(end - START)} of the shortest file",) if longer else ()
 
     def steps() -> Iterator[Step]:
-        return merged(_sold(label, changes) for label, (changes, _) in zip(labels, series, strict=True))
+        return merged(with_notice(label, changes) for label, (changes, _) in zip(labels, series, strict=True))
 
     pools = tuple(pool(_type_in(label), _zone_in(label), label) for label in labels)
     return Market(" + ".join(labels), pools, START, end, steps, notes)
@@ -43,10 +40,6 @@ def load(paths: Sequence[Path]) -> Market:
 
 def _hours(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
-
-
-def _sold(label: str, changes: Changes) -> Iterator[Step]:
-    return (Step(at, label, supply) for at, supply in with_notice(iter(changes), names.NOTICE_SECONDS))
 
 
 def _type_in(label: str) -> str:

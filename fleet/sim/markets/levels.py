@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from random import Random
 from statistics import NormalDist
 
-from fleet.core import names
 from fleet.sim.markets.durations import GAP_SECONDS
 from fleet.sim.markets.market import PLENTY, Market, Step, merged, pool, with_notice
 from fleet.sim.markets.synthetic import DAY_SECONDS, START, statistics
@@ -47,8 +46,7 @@ def market(region: str, seed: int, *, days: float = 45) -> Market:
 
 
 def _pool(region: str, zone: str, seed: int, end: float) -> Iterator[Step]:
-    changes = ((at, PLENTY if up else 0) for at, up in _changes(region, zone, seed, end))
-    return (Step(at, zone, sold) for at, sold in with_notice(changes, names.NOTICE_SECONDS))
+    return with_notice(zone, ((at, PLENTY if up else 0) for at, up in _changes(region, zone, seed, end)))
 
 
 def _changes(region: str, zone: str, seed: int, end: float) -> Iterator[tuple[float, bool]]:

@@ -7,13 +7,16 @@ file and every generator makes these same two things.
 
 import functools
 import heapq
+import math
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Literal
 
 from fleet.config.pools import POOLS
+from fleet.core import names
 
 Purchase = Literal["spot", "on-demand"]
 PLENTY = 1000
@@ -81,7 +84,7 @@ def zone_id(zone: str) -> str:
     return f"{area}{short}{number}-az{ord(zone[-1]) - ord('a') + 1}"
 
 
-def with_notice(changes: Iterable[tuple[float, int]], notice_seconds: float) -> Iterator[tuple[float, int]]:
+def with_notice(pool: str, changes: Iterable[tuple[float, int]]) -> Iterator[Step]:
     """Readings of what could be had, as what is sold: a fall is known, and closes the pool, one notice earlier.
 
     What is sold at t is the least that can be had in [t, t + notice]. Changes must be in order of time; lazily, in
@@ -90,35 +93,25 @@ def with_notice(changes: Iterable[tuple[float, int]], notice_seconds: float) -> 
     window: deque[tuple[int, float]] = deque()  # supplies in the window and when each ends; ascending supplies
     first: float | None = None
     sold: int | None = None
-    for (at, supply), until in _with_end(changes):
+    for (at, supply), (until, _) in pairwise(chain(changes, [(math.inf, 0)])):
         first = at if first is None else first
-        enters = max(at - notice_seconds, first)
+        enters = max(at - names.NOTICE_SECONDS, first)
         while window and window[0][1] <= enters:
             _, left = window.popleft()
             if window and window[0][0] != sold:
                 sold = window[0][0]
-                yield left, sold
+                yield Step(left, pool, sold)
         while window and window[-1][0] >= supply:
             window.pop()
         window.append((supply, until))
         if window[0][0] != sold:
             sold = window[0][0]
-            yield enters, sold
+            yield Step(enters, pool, sold)
     while len(window) > 1:
         _, left = window.popleft()
         if window[0][0] != sold:
             sold = window[0][0]
-            yield left, sold
-
-
-def _with_end(changes: Iterable[tuple[float, int]]) -> Iterator[tuple[tuple[float, int], float]]:
-    previous: tuple[float, int] | None = None
-    for change in changes:
-        if previous is not None:
-            yield previous, change[0]
-        previous = change
-    if previous is not None:
-        yield previous, float("inf")
+            yield Step(left, pool, sold)
 
 
 def merged(streams: Iterable[Iterable[Step]]) -> Iterator[Step]:

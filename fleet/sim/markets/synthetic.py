@@ -11,8 +11,6 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fleet.core import names
-from fleet.core.errors import UserError
 from fleet.sim.markets.durations import Renewal, from_quantiles
 from fleet.sim.markets.market import PLENTY, Market, Step, merged, pool, with_notice
 
@@ -44,8 +42,7 @@ def market(region: Region, seed: int, *, days: float = 45, supply: int = PLENTY)
 def _pool(region: Region, zone: str, seed: int, end: float, supply: int) -> Iterator[Step]:
     common = region.common.changes(_stream(seed, region.name, "common"), START, end)
     own = region.zones[zone].changes(_stream(seed, region.name, zone), START, end)
-    changes = ((at, supply if up else 0) for at, up in both(common, own))
-    return (Step(at, zone, sold) for at, sold in with_notice(changes, names.NOTICE_SECONDS))
+    return with_notice(zone, ((at, supply if up else 0) for at, up in both(common, own)))
 
 
 def both(one: Iterator[tuple[float, bool]], other: Iterator[tuple[float, bool]]) -> Iterator[tuple[float, bool]]:
@@ -82,11 +79,8 @@ def regions() -> list[str]:
 
 
 def region(name: str) -> Region:
-    """The fitted region of that name; raises UserError."""
-    if name not in regions():
-        raise UserError(f"region {name!r} is not in market-statistics.json; there are {', '.join(regions())}")
-    fitted = json.loads((FOLDER / "fitted.json").read_text())[name]
-    return _region(name, fitted)
+    """The fitted region of that name."""
+    return _region(name, json.loads((FOLDER / "fitted.json").read_text())[name])
 
 
 def _region(name: str, means: dict[str, list[float]]) -> Region:

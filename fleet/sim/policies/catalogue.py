@@ -1,60 +1,48 @@
-"""Who decides in a drill: every policy to compare, through the one interface `drill.Policy`."""
+"""Who decides in a drill: every policy to compare, a function of its `Drill`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from fleet.config.settings import Settings
 from fleet.core.errors import UserError
 from fleet.sim.cloud.simulated_cloud import SimulatedCloud
 from fleet.sim.cloud.simulation import SimulatedBox
 from fleet.sim.drills.drill import Drill, Policy
-from fleet.sim.policies.clairvoyant import Clairvoyant
-from fleet.sim.policies.timer import FixedTimer
+from fleet.sim.policies.clairvoyant import clairvoyant
+from fleet.sim.policies.timer import fixed_timer
 from lambdas.watchdog.handler import run as run_watchdog
 from lambdas.watchdog.state import Mode, State
 
 RETRY_SECONDS = 60  # of the fallback, when there is no on-demand box either
 
 
-@dataclass(frozen=True)
-class Unwatched:
+def unwatched(drill: Drill, lever: int) -> None:
     """A group that nobody watches: all on-demand (100), the price of peace, or all spot (0), which retries for ever."""
-
-    lever: int
-
-    def live(self, drill: Drill) -> None:
-        """The group alone replaces what breaks."""
-        drill.cloud(lever=self.lever).run()
+    drill.cloud(lever=lever).run()
 
 
-@dataclass(frozen=True)
-class WatchdogPolicy:
-    """The project's own watchdog, through its own handler."""
-
-    def live(self, drill: Drill) -> None:
-        """Every event, scan and command is one invocation of the five steps."""
-        cloud, settings = drill.cloud(lever=None), drill.settings
-        lever = cloud.autoscaling.percentage
-        part = lever if 0 < lever < 100 else 0
-        state = State(Mode(cloud.mode_at_start), failovers=drill.failovers, part=part)
-        cloud.put_state(replace(state, rearm_from=cloud.clock.utc() if drill.rearming else None).dumps())
-        cloud.watch(lambda payload, now: run_watchdog(payload, cloud=cloud, settings=settings, now=now))
-        cloud.run()
+def watchdog(drill: Drill) -> None:
+    """The project's own watchdog: every event, scan and command is one invocation of its handler's five steps."""
+    cloud, settings = drill.cloud(lever=None), drill.settings
+    lever = cloud.autoscaling.percentage
+    part = lever if 0 < lever < 100 else 0
+    state = State(Mode(cloud.mode_at_start), failovers=drill.failovers, part=part)
+    cloud.put_state(replace(state, rearm_from=cloud.clock.utc() if drill.rearming else None).dumps())
+    cloud.watch(lambda payload, now: run_watchdog(payload, cloud=cloud, settings=settings, now=now))
+    cloud.run()
 
 
-@dataclass(frozen=True)
-class DynamicFallback:
-    """Per replica: an on-demand box runs whenever no spot box serves, and ends when one does."""
+def dynamic_fallback(drill: Drill) -> None:
+    """Per replica: an on-demand box runs whenever no spot box serves, and ends when one does.
 
-    def live(self, drill: Drill) -> None:
-        """It acts on the balancer's verdict at once: no alarm, no scan."""
-        cloud = drill.cloud(lever=0)
-        react = _Fallback(cloud).react
-        cloud.on_health.append(react)
-        cloud.clock.after(0, react)
-        cloud.run()
+    It acts on the balancer's verdict at once: no alarm, no scan.
+    """
+    cloud = drill.cloud(lever=0)
+    react = _Fallback(cloud).react
+    cloud.on_health.append(react)
+    cloud.clock.after(0, react)
+    cloud.run()
 
 
 class _Fallback:
@@ -87,51 +75,31 @@ def without_valve(settings: Settings) -> Settings:
     return replace(settings, watchdog=watchdog, bridge=replace(settings.bridge, valve_failovers=10**9))
 
 
-def _alarm(settings: Settings) -> Settings:
-    return replace(settings, policy="alarm")
-
-
-def _bridge(settings: Settings, **limits: Any) -> Settings:
-    return replace(settings, policy="bridge", bridge=replace(settings.bridge, **limits))
-
-
 @dataclass(frozen=True)
 class Named:
     """A policy of the registry: its label on every page, and the settings that it runs with."""
 
     name: str
-    make: Callable[[], Policy]
+    policy: Policy
     adjust: Callable[[Settings], Settings] = lambda settings: settings
 
-    def live(self, drill: Drill) -> None:
-        """As `Policy.live`, under this policy's own settings."""
-        self.make().live(replace(drill, settings=self.adjust(drill.settings)))
+    def __call__(self, drill: Drill) -> None:
+        """The policy, under its own settings."""
+        self.policy(replace(drill, settings=self.adjust(drill.settings)))
 
 
 TIMER_MINUTES = (0, 10, 30, 60, 120, 240, 480, 1440)
 POLICIES: dict[str, Named] = {
-    "on-demand": Named("on-demand only", partial(Unwatched, 100)),
-    "spot-only": Named("spot, no watchdog", partial(Unwatched, 0)),
-    "alarm": Named("alarm watchdog", WatchdogPolicy, _alarm),
-    "bridge": Named("bridge watchdog", WatchdogPolicy, _bridge),
-    "fallback": Named("dynamic fallback", DynamicFallback),
-    "clairvoyant": Named("clairvoyant bound", Clairvoyant),
+    "on-demand": Named("on-demand only", partial(unwatched, lever=100)),
+    "spot-only": Named("spot, no watchdog", partial(unwatched, lever=0)),
+    "alarm": Named("alarm watchdog", watchdog, partial(replace, policy="alarm")),
+    "bridge": Named("bridge watchdog", watchdog, partial(replace, policy="bridge")),
+    "fallback": Named("dynamic fallback", dynamic_fallback),
+    "clairvoyant": Named("clairvoyant bound", clairvoyant),
 }
 COMPARED = tuple(POLICIES)  # unless some are named
-# The bridge policy's own front beside its defaults, and a point with more patience.
 POLICIES |= {
-    f"bridge-{minutes}": Named(
-        f"bridge, bar {minutes} min", WatchdogPolicy, partial(_bridge, return_after_seconds=minutes * 60)
-    )
-    for minutes in (20, 90)
-}
-POLICIES["bridge-patient"] = Named(
-    "bridge, patience 130 s, bar 55 min",
-    WatchdogPolicy,
-    partial(_bridge, patience_seconds=130, return_after_seconds=3300),
-)
-POLICIES |= {
-    f"timer-{minutes}": Named(f"fixed timer, {minutes} min", partial(FixedTimer, minutes * 60.0))
+    f"timer-{minutes}": Named(f"fixed timer, {minutes} min", partial(fixed_timer, return_seconds=minutes * 60.0))
     for minutes in TIMER_MINUTES
 }
 AS_SET = "watchdog"  # whichever of the two the settings name

@@ -53,28 +53,24 @@ class Stay:
 Change = tuple[float, Step | int]  # when, and a step of the market or how many boxes of other replicas come or go
 
 
-@dataclass(frozen=True)
-class Clairvoyant:
-    """Knows what comes. Not a policy that anybody can run."""
-
-    def live(self, drill: Drill) -> None:
-        """Write the log of the cheapest schedule."""
-        replicas = drill.settings.capacity.min
-        base = min(drill.settings.capacity.on_demand_base, replicas)
-        boot, heard = shortest_boot_seconds(drill.physics), drill.physics.agent_poll[1]
-        running = not isinstance(drill.scene, Market)  # a history begins with boxes that serve
-        steps, stays = list(drill.market.steps()), list[Stay]()
-        for number in range(replicas):
-            purchases: tuple[Purchase, ...] = ("on-demand",) if number < base else ("spot", "on-demand")
-            sources = [
-                source
-                for pool in drill.market.pools
-                for kind in purchases
-                for source in _sources(pool, kind, drill.market.start, _changes(steps, pool, kind, stays))
-            ]
-            stays += _cheapest(drill.market, sources, boot, heard, running=running)
-        for event in _events(drill.market, stays, replicas):
-            drill.emit(event)
+def clairvoyant(drill: Drill) -> None:
+    """Writes the log of the cheapest schedule. Not a policy that anybody can run: it knows what comes."""
+    replicas = drill.settings.capacity.min
+    base = min(drill.settings.capacity.on_demand_base, replicas)
+    boot, heard = shortest_boot_seconds(drill.physics), drill.physics.agent_poll[1]
+    running = not isinstance(drill.scene, Market)  # a history begins with boxes that serve
+    steps, stays = list(drill.market.steps()), list[Stay]()
+    for number in range(replicas):
+        purchases: tuple[Purchase, ...] = ("on-demand",) if number < base else ("spot", "on-demand")
+        sources = [
+            source
+            for pool in drill.market.pools
+            for kind in purchases
+            for source in _sources(pool, kind, drill.market.start, _changes(steps, pool, kind, stays))
+        ]
+        stays += _cheapest(drill.market, sources, boot, heard, running=running)
+    for event in _events(drill.market, stays, replicas):
+        drill.emit(event)
 
 
 def shortest_boot_seconds(behaviour: Behaviour) -> float:

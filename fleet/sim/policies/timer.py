@@ -1,6 +1,5 @@
 """A rival by fixed timer: out on the first launch that fails for capacity, back after a fixed time of supply."""
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -10,19 +9,16 @@ from fleet.sim.drills.drill import Drill
 LOOK_SECONDS = 60
 
 
-@dataclass(frozen=True)
-class FixedTimer:
-    """It sees supply as it is, minute by minute: no score, no error. To be held against, not to be run."""
+def fixed_timer(drill: Drill, return_seconds: float) -> None:
+    """Events come as they come to the watchdog, but supply is seen as it is, minute by minute: no score, no error.
 
-    return_seconds: float = 1800
-
-    def live(self, drill: Drill) -> None:
-        """Events come as they come to the watchdog; supply is looked up in the market itself."""
-        cloud = drill.cloud(lever=0)
-        turner = _Turner(cloud, self.return_seconds)
-        cloud.watch(turner.hear)
-        cloud.clock.after(0, turner.look)
-        cloud.run()
+    To be held against, not to be run.
+    """
+    cloud = drill.cloud(lever=0)
+    turner = _Turner(cloud, return_seconds)
+    cloud.watch(turner.hear)
+    cloud.clock.after(0, turner.look)
+    cloud.run()
 
 
 class _Turner:
