@@ -52,7 +52,7 @@ def _until_let_go(box: Box, deregistering: threading.Thread, over: Callable[[], 
     while gate.current() == gate.OPEN and not over():
         now = time.monotonic()
         try:
-            callers = {each.peer for each in streams.connections(box.port) if each.received_bytes}
+            callers = streams.callers(box.port)
         except streams.StreamsError as error:
             say(f"streams: {error}")
             callers = {f"unknown at {now}"}

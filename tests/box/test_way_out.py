@@ -225,7 +225,7 @@ def test_drain_lasts_until_the_line_is_empty_and_for_a_moment_more(monkeypatch: 
 def test_lane_that_answers_again_is_believed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "QUIET_SECONDS", 0.1)
     monkeypatch.setattr(line, "drain", Line(1, None, None, 1, 0))
-    monkeypatch.setattr(streams, "connections", lambda _: [streams.Connection("10.0.0.1:5000", 300)])
+    monkeypatch.setattr(streams, "callers", lambda _: {"10.0.0.1:5000"})
     assert ending.wait(a_box(), time.monotonic() + 30) == ending.Ended(1, 0)
 
 
