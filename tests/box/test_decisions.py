@@ -53,14 +53,14 @@ def test_time_left_on_a_notice_is_its_own_unless_a_clock_jumped(
 
 
 def test_clock_holds_while_it_runs_with_the_other_and_metadata_agrees() -> None:
-    before, later = notices.Clocks(1000.0, 10.0), notices.Clocks(1005.0, 15.2)
-    assert later.holds(before, None)
-    assert later.holds(None, None)
-    assert not notices.Clocks(1065.0, 15.0).holds(before, None)
-    assert not notices.Clocks(945.0, 15.0).holds(before, None)
-    assert later.holds(before, datetime.fromtimestamp(1004, UTC))
-    assert not later.holds(before, datetime.fromtimestamp(1065, UTC))
-    assert not later.holds(None, datetime.fromtimestamp(945, UTC))
+    before, later = 1000.0 - 10.0, 1005.0 - 15.2
+    assert notices.clock_holds(1005.0, later, before, None)
+    assert notices.clock_holds(1005.0, later, None, None)
+    assert not notices.clock_holds(1065.0, 1065.0 - 15.0, before, None)
+    assert not notices.clock_holds(945.0, 945.0 - 15.0, before, None)
+    assert notices.clock_holds(1005.0, later, before, datetime.fromtimestamp(1004, UTC))
+    assert not notices.clock_holds(1005.0, later, before, datetime.fromtimestamp(1065, UTC))
+    assert not notices.clock_holds(1005.0, later, None, datetime.fromtimestamp(945, UTC))
 
 
 STOP = {"Code": "instance-stop", "NotBefore": "28 Jul 2026 09:10:00 GMT", "State": "active"}
