@@ -37,7 +37,7 @@ def end(box: Box, aws: Aws, over: Callable[[], bool]) -> Optional[list[dict[str,
     if over() or not possible():
         return None
     paths.mark(paths.LEAVING, why)
-    refused = drain.refuse(box)
+    refused = gate.attempt(gate.DRAINING, box.port)
     say(
         f"DRAIN {why}: {'new connections refused' if refused else 'THE GATE COULD NOT BE SHUT'}, "
         f"at most {box.planned_seconds:.0f} s"
