@@ -153,8 +153,11 @@ class Agent:
 
 def _keep(box: Box, aws: Aws) -> None:
     """A keeper that fails takes the agent with it, unless that drains: systemd starts both again."""
+    kept = keeper.Keeper(box, lambda data: telemetry.put(aws, data))
     try:
-        keeper.keep(box, lambda data: telemetry.put(aws, data))
+        while not paths.LEAVING.exists():
+            kept.step()
+            time.sleep(box.poll_seconds)
     except Exception:
         say(f"keeper: {traceback.format_exc()}")
         if not paths.LEAVING.exists():
@@ -163,12 +166,13 @@ def _keep(box: Box, aws: Aws) -> None:
 
 def _report_lane(box: Box, aws: Aws) -> None:
     """Of the lane, to the box's last breath; what fails here costs figures, not a box."""
+    reporter = lane_metrics.Reporter(box, lambda data: telemetry.put(aws, data))
     while True:
         try:
-            lane_metrics.keep(box, lambda data: telemetry.put(aws, data), paths.LEAVING.exists)
+            reporter.step(time.monotonic(), leaving=paths.LEAVING.exists())
         except Exception:
             say(f"lane's metrics: {traceback.format_exc()}")
-        time.sleep(lane_metrics.EVERY_SECONDS)
+        time.sleep(lane_metrics.LEAVING_SECONDS)
 
 
 def main() -> None:
