@@ -248,7 +248,7 @@ def test_warm_up_and_proof_go_past_the_line_and_the_self_prime_through_it(monkey
 
 def test_box_whose_lane_does_not_answer_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     serves(monkeypatch, None)
-    with pytest.raises(readiness.UnprovedError, match="the lane does not answer"):
+    with pytest.raises(engine.EngineError, match="the lane does not answer"):
         readiness.warm_up(box_on(), 5)
 
 
