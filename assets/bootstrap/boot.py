@@ -24,7 +24,6 @@ import names
 import paths
 import readiness
 import streamed
-import systemctl
 import telemetry
 from aws import Aws, AwsError, DeniedError
 from config import Box
@@ -35,6 +34,7 @@ from log import say, uptime
 from s3 import Bucket
 from stages import STAGES, budget
 from stream_state import DOWNLOADED, STREAMED
+from systemctl import systemctl
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_BEFORE_KERNEL_SECONDS = 300.0  # launch to kernel takes 15 to 90 s; more is a wall clock that is off
@@ -68,7 +68,7 @@ class Boot:
         gate.set_state(gate.CLOSED, self._box.port)
 
     def agent(self) -> None:
-        systemctl.start("fleet-agent.service")
+        systemctl("start", "fleet-agent.service")
 
     def lane(self) -> None:
         line.start(self._box, self._who.instance_id)
@@ -120,7 +120,7 @@ class Boot:
             return {"bytes": self._streamed.load(self._box, budget("warm_up")), "how": STREAMED}
         except (streamed.StreamError, DamagedError) as error:
             streamed.end(self._streamed.item)  # first: who hangs in a read of it can be ended by nobody
-            systemctl.stop(engine.UNIT)  # it may hold what is not the model
+            systemctl("stop", engine.UNIT)  # it may hold what is not the model
             detail = self._downloaded(error)
             engine.start(self._box, budget("start_engine"))
             return detail

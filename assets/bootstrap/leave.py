@@ -14,12 +14,12 @@ import ending
 import gate
 import names
 import paths
-import systemctl
 import telemetry
 from aws import HOOK_SECONDS, Aws, AwsError
 from config import Box
 from imds import Imds, ImdsError, identity
 from log import say
+from systemctl import systemctl
 
 UNIT = "fleet-leave.service"
 TERMINATE_SECONDS = 60.0
@@ -31,7 +31,7 @@ def request(why: str) -> None:
     say(f"leaving: {why}")
     if not paths.WHY.exists():
         paths.mark(paths.WHY, why)
-    systemctl.start(UNIT, "--no-block")
+    systemctl("start", UNIT, "--no-block")
 
 
 def leave(box: Box) -> None:

@@ -20,7 +20,7 @@ import line
 import paths
 import pytest
 import streams
-import systemctl
+from systemctl import UnitError
 
 from fleet.core import names
 from tests.box import world
@@ -275,7 +275,7 @@ def test_unit_that_does_not_start_says_why(folder: Path, monkeypatch: pytest.Mon
     script.write_text("#!/bin/sh\necho 'Job for fleet-engine failed: exit-code' >&2\nexit 1\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    with pytest.raises(systemctl.UnitError, match=r"systemctl start fleet-engine.service: Job for .* exit-code"):
+    with pytest.raises(UnitError, match=r"systemctl start fleet-engine.service: Job for .* exit-code"):
         boot.engine.start(a_box(), 1)
 
 
