@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import config
-import drain
 import engine
 import line
 import notices
@@ -24,7 +23,7 @@ from tests.box.conftest import a_box
 NOW = datetime(2026, 7, 28, 9, 0, tzinfo=UTC)
 
 
-# --- notices and the drain budget -----------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -96,16 +95,6 @@ def test_text_that_is_no_notice_is_none(text: str) -> None:
     assert notices.interruption(text, NOW, 5, True) is None
     assert notices.recommended_at(text) is None
     assert notices.scheduled(text, NOW, 915) is None
-
-
-@given(st.floats(0, 200), st.floats(0, 30), st.floats(5, 60), st.floats(10, 3600))
-def test_drain_budget_is_the_time_left_less_removal_and_margin(
-    left: float, removal: float, margin: float, cap: float
-) -> None:
-    budget = drain.budget_seconds(left, removal, margin, cap)
-    assert 0 <= budget <= cap
-    assert budget == 0 or budget + removal + margin <= left + 1e-9
-    assert budget == cap or budget == max(0.0, left - removal - margin)
 
 
 # --- streams --------------------------------------------------------------------------------------------------

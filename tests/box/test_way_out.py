@@ -80,19 +80,23 @@ def test_metrics_go_out_once_the_box_serves_and_what_comes_later_by_itself(monke
     assert one._fresh_metrics() == []
 
 
-def test_deregistration_begins_once_the_boot_can_no_longer_register(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
+def test_deregistration_begins_once_the_boot_can_no_longer_register_and_what_removal_takes_is_no_streams_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, done, deadlines = dataclasses.replace(a_box(), drain_budget_seconds=600.0), list[str](), list[float]()
 
     def stop(command: list[str], **_: Any) -> None:
         done.append(command[1])
         raise drain.subprocess.TimeoutExpired(command, 30)  # a boot that does not end does not end the drain
 
     monkeypatch.setattr(drain.subprocess, "run", stop)
-    monkeypatch.setattr(gate, "set_state", lambda *_: None)
-    monkeypatch.setattr(ending, "wait", lambda *_: ending.Ended(0, 0))
+    monkeypatch.setattr(gate, "set_state", lambda *_: time.sleep(0.5))
+    monkeypatch.setattr(ending, "wait", lambda _, deadline, __: deadlines.append(deadline) or ending.Ended(0, 0))
     monkeypatch.setattr(aws.Aws, "deregister", lambda *_: done.append("deregister"))
     monkeypatch.setattr(aws.Aws, "serves_beside_another", lambda *_: False)
-    drain.drain(a_box(), aws.Aws(a_box(), "i-1"), "interruption notice", 120, 0)
+    began = time.monotonic()
+    drain.drain(box, aws.Aws(box, "i-1"), "interruption notice", 120, 0)
+    assert deadlines == [pytest.approx(began + 120 - box.safety_margin_seconds, abs=0.2)]
     world.wait(lambda: "deregistered" in paths.LOG.read_text(), 10)  # or its thread logs elsewhere later
     assert done == ["stop", "deregister"]
 
