@@ -39,7 +39,6 @@ class Window:
     ) -> None:
         self.item, self.count = item, max(1, -(-item.size // part_bytes))
         self.fetched = 0  # bytes that arrived, those that came again included
-        self.served = 0  # bytes that were handed out
         self._bucket, self._room, self._part_bytes, self._stall = bucket, room, part_bytes, stall_seconds
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)  # who reads and who hashes wait for parts
@@ -122,7 +121,6 @@ class Window:
 
     def _was_read(self, number: int, count: int) -> None:
         with self._lock:
-            self.served += count
             read = self._read[number] = self._read.get(number, 0) + count
             if read >= self._part_bytes or number == self.count - 1:
                 self._drop()
