@@ -124,7 +124,7 @@ def test_metadata_that_is_gone_slow_ill_or_odd_is_survived_and_the_notice_after_
         time.sleep(1.5)
     box.metadata.mode = ""
     box.wait_for("metadata is back")
-    box.metadata.forget_tokens()
+    box.metadata.tokens.clear()
     for text in ("", "not json", '{"action": 3', "[]", '{"time": "2026-07-28T09:00:00Z"}'):
         box.metadata.paths["meta-data/spot/instance-action"] = text
         box.metadata.paths["meta-data/events/recommendations/rebalance"] = text
