@@ -262,13 +262,11 @@ class World:
         tokens: int = 8,
         stream: bool = False,
         address: str = netns.BOX_V4,
-        body: dict[str, Any] | None = None,
         **played: Any,
     ) -> "Call":
-        """Start a caller outside with one real request; `body` adds to it, `played` is for the engine's stand-in."""
+        """Start a caller outside with one real request; `played` is for the engine's stand-in."""
         prompt = f"Hello {json.dumps(played)}" if played else "Hello"
-        asked = {"model": "tiny", "prompt": prompt, "stream": stream, "options": {"num_predict": tokens}}
-        body = {**asked, **(body or {})}
+        body = {"model": "tiny", "prompt": prompt, "stream": stream, "options": {"num_predict": tokens}}
         url = f"http://[{address}]:{PORT}/api/generate" if ":" in address else f"http://{address}:{PORT}/api/generate"
         curl = ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "-d", json.dumps(body), url]
         return Call(self._call(curl, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
@@ -290,10 +288,6 @@ class World:
         text = json.dumps({"action": "terminate", "time": end.strftime("%Y-%m-%dT%H:%M:%SZ")})
         self.metadata.paths["meta-data/spot/instance-action"] = text
         return time.monotonic()
-
-    def slow_prompts(self, seconds: float) -> None:
-        """From now on the engine reads every prompt slowly that does not say how long it takes."""
-        self.standin("prompt_seconds", str(seconds))
 
     def standin(self, name: str, text: str = "") -> None:
         """Tell the engine's stand-in something, for all requests."""
