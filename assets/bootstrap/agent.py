@@ -37,7 +37,7 @@ class Agent:
     def __init__(self, box: Box, imds: Imds, aws: Aws) -> None:
         self._box, self._imds, self._aws = box, imds, aws
         self._clear_at: Optional[float] = None  # when metadata last said that there is no notice
-        self._clocks: Optional[notices.Clocks] = None  # at the last poll
+        self._clock_offset: Optional[float] = None  # at the last poll
         self._troubled: set[str] = set()
         self._recommended: set[str] = set()
         self._noticed = threading.Event()
@@ -51,7 +51,7 @@ class Agent:
         text = self._read(notices.INTERRUPTION)
         if text:
             self._interrupted(text)
-        self._clocks = notices.Clocks.now()
+        self._clock_offset = time.time() - time.monotonic()
         text = self._read(notices.SCHEDULED)
         if text:
             self._scheduled(text)
@@ -80,7 +80,8 @@ class Agent:
         if self._noticed.is_set():
             return None
         since_clear = None if self._clear_at is None else time.monotonic() - self._clear_at
-        holds = notices.Clocks.now().holds(self._clocks, self._imds.date)
+        wall = time.time()
+        holds = notices.clock_holds(wall, wall - time.monotonic(), self._clock_offset, self._imds.date)
         notice = notices.interruption(text, datetime.now(timezone.utc), since_clear, holds)
         if notice is None:
             return say("metadata: an interruption notice that is none")
@@ -152,8 +153,11 @@ class Agent:
 
 def _keep(box: Box, aws: Aws) -> None:
     """A keeper that fails takes the agent with it, unless that drains: systemd starts both again."""
+    kept = keeper.Keeper(box, lambda data: telemetry.put(aws, data))
     try:
-        keeper.keep(box, lambda data: telemetry.put(aws, data))
+        while not paths.LEAVING.exists():
+            kept.step()
+            time.sleep(box.poll_seconds)
     except Exception:
         say(f"keeper: {traceback.format_exc()}")
         if not paths.LEAVING.exists():
@@ -162,12 +166,13 @@ def _keep(box: Box, aws: Aws) -> None:
 
 def _report_lane(box: Box, aws: Aws) -> None:
     """Of the lane, to the box's last breath; what fails here costs figures, not a box."""
+    reporter = lane_metrics.Reporter(box, lambda data: telemetry.put(aws, data))
     while True:
         try:
-            lane_metrics.keep(box, lambda data: telemetry.put(aws, data), paths.LEAVING.exists)
+            reporter.step(time.monotonic(), leaving=paths.LEAVING.exists())
         except Exception:
             say(f"lane's metrics: {traceback.format_exc()}")
-        time.sleep(lane_metrics.EVERY_SECONDS)
+        time.sleep(lane_metrics.LEAVING_SECONDS)
 
 
 def main() -> None:

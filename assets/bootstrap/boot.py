@@ -24,7 +24,6 @@ import names
 import paths
 import readiness
 import streamed
-import systemctl
 import telemetry
 from aws import Aws, AwsError, DeniedError
 from config import Box
@@ -35,6 +34,7 @@ from log import say, uptime
 from s3 import Bucket
 from stages import STAGES, budget
 from stream_state import DOWNLOADED, STREAMED
+from systemctl import systemctl
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 MOST_BEFORE_KERNEL_SECONDS = 300.0  # launch to kernel takes 15 to 90 s; more is a wall clock that is off
@@ -42,13 +42,13 @@ ENGINE_ENVIRONMENT = paths.RUN / "engine.env"
 
 
 class Boot:
-    """One boot. Every declared stage is a method; it returns details, or None for nothing to do."""
+    """One boot. Every declared stage is a method, which may return details of what it did."""
 
     def __init__(self, box: Box, imds: Imds, who: Identity) -> None:
         self._box, self._who = box, who
         self._aws = Aws(box, who.instance_id)
         self._bucket = Bucket(box.bucket, box.region, imds)
-        self._plan: Optional[cache.Plan] = None
+        self._plan: cache.Plan  # by the stage of that name, before all that need it
         self._warm = True
         self._cache_damaged = False
         self._imported = b""  # a cold boot's manifest
@@ -64,24 +64,20 @@ class Boot:
         budget = self._box.warm_budget_seconds if self._warm else self._box.cold_budget_seconds
         return budget - self._before_kernel
 
-    def gate(self) -> Detail:
+    def gate(self) -> None:
         gate.set_state(gate.CLOSED, self._box.port)
-        return {}
 
-    def agent(self) -> Detail:
-        systemctl.start("fleet-agent.service")
-        return {}
+    def agent(self) -> None:
+        systemctl("start", "fleet-agent.service")
 
-    def lane(self) -> Detail:
+    def lane(self) -> None:
         line.start(self._box, self._who.instance_id)
-        return {}
 
     def telemetry(self) -> Detail:
         return telemetry.start_agent(self._box)
 
-    def register(self) -> Detail:
+    def register(self) -> None:
         self._aws.register(budget("register"))
-        return {}
 
     def store(self) -> Detail:
         return {"how": disk.prepare().replace(" ", "-")}
@@ -95,25 +91,23 @@ class Boot:
 
     def engine(self) -> Detail:
         artifact, tarball = self._box.engine, paths.ENGINE / "engine.tar"
-        known = self._found().artifacts[artifact.key]
+        known = self._plan.artifacts[artifact.key]
         count = download(self._bucket, [Item(artifact.key, tarball, known.size, known.etag, artifact.sha256)])
         engine.unpack(tarball)
         return {"bytes": count}
 
-    def start_engine(self) -> Detail:
+    def start_engine(self) -> None:
         ENGINE_ENVIRONMENT.write_text("".join(f"{k}={v}\n" for k, v in engine.environment(self._box).items()))
         engine.start(self._box, budget("start_engine"))
-        return {}
 
     def restore(self) -> Detail:
         """All that the engine needs to load; where it can load while the model arrives, all but the model."""
-        found = self._found()
-        if not found.warm:
+        if not self._plan.warm:
             return self._sources()
         try:
-            self._model = cache.model(self._box, found)
+            self._model = cache.model(self._box, self._plan)
             self._streamed = streamed.begin(self._box, self._bucket, self._model)
-            cache.restore(self._box, self._bucket, found, self._model)
+            cache.restore(self._box, self._bucket, self._plan, self._model)
             return {"how": STREAMED}
         except (streamed.StreamError, DamagedError) as error:
             return self._downloaded(error)
@@ -121,27 +115,26 @@ class Boot:
     def load(self) -> Detail:
         """Streamed: the engine loads the model while it arrives; what it was given must have the right digest."""
         if not self._streamed:
-            return None
+            return graph.SKIPPED
         try:
             return {"bytes": self._streamed.load(self._box, budget("warm_up")), "how": STREAMED}
         except (streamed.StreamError, DamagedError) as error:
-            if self._model:
-                streamed.end(self._model)  # first: who hangs in a read of it can be ended by nobody
-            systemctl.stop(engine.UNIT)  # it may hold what is not the model
+            streamed.end(self._streamed.item)  # first: who hangs in a read of it can be ended by nobody
+            systemctl("stop", engine.UNIT)  # it may hold what is not the model
             detail = self._downloaded(error)
             engine.start(self._box, budget("start_engine"))
             return detail
 
     def _downloaded(self, error: Exception) -> Detail:
         """The model is fetched before it is loaded; what it is made from where the store holds it damaged."""
-        found, self._streamed = self._found(), None
+        self._streamed = None
         say(f"WARNING the model does not load while it arrives: {error}")
         if self._model:
             streamed.end(self._model)
         try:
             if isinstance(error, DamagedError):
                 raise error
-            count = cache.restore(self._box, self._bucket, found)
+            count = cache.restore(self._box, self._bucket, self._plan)
             return {"bytes": count, "how": DOWNLOADED, "why": str(error)}
         except DamagedError as damage:
             say(f"the cache is damaged, booting cold: {damage}")
@@ -150,18 +143,17 @@ class Boot:
             return self._sources()
 
     def _sources(self) -> Detail:
-        return {"bytes": cache.fetch_sources(self._box, self._bucket, self._found()), "boot": names.BOOT_COLD}
+        return {"bytes": cache.fetch_sources(self._box, self._bucket, self._plan), "boot": names.BOOT_COLD}
 
     def import_(self) -> Detail:
         if self._warm:
-            return None
+            return graph.SKIPPED
         self._imported = engine.create(self._box, cache.source(self._box.modelfile.key))
-        cache.check(self._box, self._found(), self._imported)
-        return {}
+        cache.check(self._box, self._plan, self._imported)
+        return None
 
-    def warm_up(self) -> Detail:
+    def warm_up(self) -> None:
         readiness.warm_up(self._box, budget("warm_up"))
-        return {}
 
     def open(self) -> Detail:
         """Open, unless the engine has lost the model since the warm-up: then the agent proves it anew, and opens."""
@@ -169,22 +161,20 @@ class Boot:
         if proved:
             gate.set_state(gate.OPEN, self._box.port)
         paths.mark(paths.OPENED)
-        return {} if proved else {"left_to": "the-agent"}
+        return None if proved else {"left_to": "the-agent"}
 
-    def healthy(self) -> Detail:
+    def healthy(self) -> None:
         while self._aws.target_state(budget("healthy")) != "healthy":
             time.sleep(self._box.health_poll_seconds)
-        return {}
 
-    def complete(self) -> Detail:
+    def complete(self) -> None:
         self._aws.complete_hook(names.LAUNCH_HOOK, "CONTINUE", budget("complete"))
         paths.mark(paths.COMPLETED)
-        return {}
 
     def upload_cache(self) -> Detail:
         if self._warm:
-            return None
-        found = self._found()
+            return graph.SKIPPED
+        found = self._plan
         trust = not (self._cache_damaged or found.released)  # a released cache that was not restored is not whole
         return {"bytes": cache.upload(self._bucket, self._aws, found, self._imported, trust=trust)}
 
@@ -193,9 +183,10 @@ class Boot:
         threading.Thread(target=self._heartbeat, daemon=True).start()
         bodies = {stage.name: getattr(self, stage.method) for stage in STAGES}
         try:
-            graph.run(STAGES, bodies, clock=uptime, deadline=self.deadline, on_end=self._ended)
+            for run in graph.run(STAGES, bodies, self.deadline):
+                self._ended(run)
         finally:
-            telemetry.report(self._runs, until="complete")
+            telemetry.report(self._runs)
             telemetry.put(self._aws, self._fresh_metrics())
         telemetry.ship(self._aws, names.box_log_stream(self._who.instance_id, names.STREAM_BOOT))
 
@@ -222,11 +213,6 @@ class Boot:
                     how = int(self._streamed is not None)
                     data.append(telemetry.metric(self._box, names.METRIC_BOOT_STREAMED, how, "None"))
         return data
-
-    def _found(self) -> cache.Plan:
-        if self._plan is None:
-            raise RuntimeError("a stage ran before the plan that it needs")
-        return self._plan
 
     def _turn(self, warm: bool) -> None:
         """Decide warm or cold, and say so on the instance: the watchdog's patience depends on it."""

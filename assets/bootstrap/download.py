@@ -134,9 +134,12 @@ class _Download:
                 raise _full()
             self._moved_at = time.monotonic()
 
-        Range(file.item, start, min(start + PART_BYTES, file.item.size)).fetch(
+        fetch_range(
             self._bucket,
             connection,
+            file.item,
+            start,
+            min(start + PART_BYTES, file.item.size),
             into=lambda position: piece,
             arrived=arrived,
             stalled=lambda: time.monotonic() - self._moved_at > STALL_SECONDS,
@@ -144,56 +147,51 @@ class _Download:
         )
 
 
-@dataclass(frozen=True)
-class Range:
-    """Bytes of one object, resumed at the byte where they stopped."""
+def fetch_range(
+    bucket: Bucket,
+    connection: http.client.HTTPConnection,
+    item: Item,
+    position: int,
+    end: int,
+    *,
+    into: Callable[[int], memoryview],
+    arrived: Callable[[int, int], None],
+    stalled: Callable[[], bool],
+    over: Callable[[], bool],
+) -> bool:
+    """Fetch an object's bytes from `position` to `end`, resumed where they stopped: each piece goes `into` what is
+    given for its position, then `arrived` is told position and count.
 
-    item: Item
-    start: int
-    end: int
-
-    def fetch(
-        self,
-        bucket: Bucket,
-        connection: http.client.HTTPConnection,
-        *,
-        into: Callable[[int], memoryview],
-        arrived: Callable[[int, int], None],
-        stalled: Callable[[], bool],
-        over: Callable[[], bool],
-    ) -> bool:
-        """Fetch them: each piece goes `into` what is given for its position, then `arrived` is told position and count.
-
-        False where it ended early, since it was `over`. Raises DamagedError, and StoreError where a request fails while
-        all is `stalled`.
-        """
-        item, position, pause = self.item, self.start, PAUSE_SECONDS
-        while position < self.end and not over():
-            headers = {"Range": f"bytes={position}-{self.end - 1}"}
-            if item.etag:
-                headers["If-Match"] = item.etag
-            try:
-                response = bucket.ask(connection, "GET", item.key, headers)
-                if response.status != 206:  # the whole object, whose bytes belong elsewhere
-                    raise StoreError(f"{item.key}: {response.status} instead of a range")
-                while position < self.end:
-                    if over():
-                        connection.close()
-                        return False
-                    most = min(PIECE_BYTES, self.end - position)
-                    count = _read(response, into(position)[:most], item.key)
-                    arrived(position, count)
-                    position, pause = position + count, PAUSE_SECONDS
-                response.read()
-            except GoneError as error:
-                raise DamagedError(str(error)) from None
-            except StoreError as error:
-                connection.close()  # the next request opens it again
-                if stalled():
-                    raise StoreError(f"nothing arrives any more; last: {error}") from None
-                time.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-        return position >= self.end
+    False where it ended early, since it was `over`. Raises DamagedError, and StoreError where a request fails while
+    all is `stalled`.
+    """
+    pause = PAUSE_SECONDS
+    while position < end and not over():
+        headers = {"Range": f"bytes={position}-{end - 1}"}
+        if item.etag:
+            headers["If-Match"] = item.etag
+        try:
+            response = bucket.ask(connection, "GET", item.key, headers)
+            if response.status != 206:  # the whole object, whose bytes belong elsewhere
+                raise StoreError(f"{item.key}: {response.status} instead of a range")
+            while position < end:
+                if over():
+                    connection.close()
+                    return False
+                most = min(PIECE_BYTES, end - position)
+                count = _read(response, into(position)[:most], item.key)
+                arrived(position, count)
+                position, pause = position + count, PAUSE_SECONDS
+            response.read()
+        except GoneError as error:
+            raise DamagedError(str(error)) from None
+        except StoreError as error:
+            connection.close()  # the next request opens it again
+            if stalled():
+                raise StoreError(f"nothing arrives any more; last: {error}") from None
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+    return position >= end
 
 
 def _read(response: http.client.HTTPResponse, piece: memoryview, key: str) -> int:

@@ -22,18 +22,13 @@ UNHEALTHY_SECONDS = 60.0  # a target that fails its probes got new connections f
 ASK_SECONDS = 10.0  # patience with the balancer's answers meanwhile
 
 
-def budget_seconds(left: float, removal: float, margin: float, cap: float) -> float:
-    """How long streams may live on: time left on the notice, less what removal took, less the margin; at most `cap`."""
-    return max(0.0, min(cap, left - removal - margin))
-
-
 def drain(box: Box, aws: Aws, why: str, seconds_left: float, notice_age_seconds: float) -> list[dict[str, Any]]:
     """Drain; returns its metrics. `seconds_left` until the box is taken; announced `notice_age_seconds` ago."""
     started = time.monotonic()
     paths.mark(paths.LEAVING, why)
-    refused = refuse(box)
+    refused = gate.attempt(gate.DRAINING, box.port)
     removal = time.monotonic() - started
-    budget = budget_seconds(seconds_left, removal, box.safety_margin_seconds, box.drain_budget_seconds)
+    budget = max(0.0, min(box.drain_budget_seconds, seconds_left - removal - box.safety_margin_seconds))
     how = f"new connections refused after {removal * 1000:.0f} ms" if refused else "THE GATE COULD NOT BE SHUT"
     say(f"DRAIN {why}: {how}, budget {budget:.1f} s")
     leave_balancer(box, aws, seconds_left, once_unhealthy=refused)
@@ -58,20 +53,10 @@ def let_streams_end(box: Box, deadline: float, over: Callable[[], bool] = lambda
     ]
 
 
-def refuse(box: Box) -> bool:
-    """Shut the gate for new connections; False where that failed."""
-    try:
-        gate.set_state(gate.DRAINING, box.port)
-    except gate.GateError as error:
-        say(f"gate: {error}")
-        return False
-    return True
-
-
 def _keep_refusing(box: Box, patience_seconds: float) -> None:
     """Until then the balancer is the only one to send callers away."""
     deadline = time.monotonic() + patience_seconds
-    while not refuse(box) and time.monotonic() < deadline:
+    while not gate.attempt(gate.DRAINING, box.port) and time.monotonic() < deadline:
         time.sleep(1.0)
 
 

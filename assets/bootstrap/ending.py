@@ -58,7 +58,7 @@ def wait(box: Box, deadline: float, over: Callable[[], bool] = lambda: False) ->
 
 def _by_the_kernel(box: Box, known: set[str]) -> set[str]:
     try:
-        return {each.peer for each in streams.connections(box.port) if each.received_bytes}
+        return streams.callers(box.port)
     except streams.StreamsError as error:
         say(f"streams: {error}")  # unknown is not none: whoever is there keeps the whole budget
         return known or {"unknown"}

@@ -18,8 +18,8 @@ from typing import Any, Optional
 
 import names
 import paths
-import systemctl
 from config import Box
+from systemctl import systemctl
 
 UNIT = "fleet-engine.service"
 USER = "fleet-engine"
@@ -105,7 +105,7 @@ def unpack(tarball: Path) -> None:
 
 def start(box: Box, patience_seconds: float) -> None:
     """Start the unit and wait until the pinned version answers; raises EngineError."""
-    systemctl.start(UNIT)
+    systemctl("start", UNIT)
     deadline = time.monotonic() + patience_seconds
     while True:
         try:

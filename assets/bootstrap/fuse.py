@@ -1,7 +1,8 @@
 """One read-only file that a program of ours serves to every process of the box, over the kernel's raw FUSE protocol.
 
-Only what a reader of one file asks for is answered; the kernel caches what was read. Sizes and flags are those of the
-kernel's include/uapi/linux/fuse.h, protocol 7.31.
+Only what a reader of one file asks for is answered; the kernel caches what was read, and does without what is not
+implemented: opening, closing, leave to read. Sizes and flags are those of the kernel's include/uapi/linux/fuse.h,
+protocol 7.31.
 
 FuseError   this machine serves no such file: no module, no device, no leave to mount
 """
@@ -28,12 +29,9 @@ CACHED_SECONDS = 3600  # nothing about the file ever changes
 MS_NOSUID, MS_NODEV, MS_RDONLY = 2, 4, 1
 MNT_DETACH = 2
 
-LOOKUP, FORGET, GETATTR, OPEN, READ, STATFS, RELEASE = 1, 2, 3, 14, 15, 17, 18
-FLUSH, INIT, OPENDIR, READDIR, RELEASEDIR, ACCESS, INTERRUPT, DESTROY, BATCH_FORGET = 25, 26, 27, 28, 29, 34, 36, 38, 42
+LOOKUP, FORGET, GETATTR, READ, STATFS, INIT, READDIR, INTERRUPT, BATCH_FORGET = 1, 2, 3, 15, 17, 26, 28, 36, 42
 UNANSWERED = (FORGET, BATCH_FORGET, INTERRUPT)
-EMPTY = (RELEASE, FLUSH, RELEASEDIR, ACCESS, READDIR)
 ASYNC_READ, MAX_PAGES = 1 << 0, 1 << 22
-KEEP_CACHE = 2
 
 HEADER_IN, HEADER_OUT = struct.Struct("<IIQQIIII"), struct.Struct("<IiQ")
 ATTRIBUTES = struct.Struct("<QQQQQQIIIIIIIIII")
@@ -97,8 +95,6 @@ class Mount:
             except OSError as error:
                 if error.errno != errno.ENOENT:  # its caller was killed
                     return
-            if code == DESTROY:
-                return
 
     def _answer(self, code: int, node: int, body: bytes) -> Reply:
         if code == READ:
@@ -117,11 +113,9 @@ class Mount:
             return struct.pack("<QQQQII", FILE, 0, CACHED_SECONDS, CACHED_SECONDS, 0, 0) + self._attributes(FILE)
         if code == GETATTR:
             return struct.pack("<QII", CACHED_SECONDS, 0, 0) + self._attributes(node)
-        if code in (OPEN, OPENDIR):
-            return struct.pack("<QII", 0, KEEP_CACHE, 0)
         if code == STATFS:
             return struct.pack("<QQQQQIIII", 0, 0, 0, 1, 0, 4096, 255, 4096, 0) + bytes(24)
-        if code in EMPTY or code == DESTROY:
+        if code == READDIR:
             return b""
         raise OSError(errno.ENOSYS, "")
 

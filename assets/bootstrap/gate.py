@@ -52,6 +52,16 @@ def set_state(state: str, port: int, *, unless_leaving: bool = False) -> None:
         paths.mark(paths.GATE, state)
 
 
+def attempt(state: str, port: int) -> bool:
+    """Set it for a box that goes on whatever becomes of it; False where that failed, which is logged."""
+    try:
+        set_state(state, port)
+    except GateError as error:
+        say(f"gate: {error}")
+        return False
+    return True
+
+
 def _has_nft() -> bool:
     if shutil.which("nft"):
         return True

@@ -5,10 +5,11 @@ StageError    a stage that the boot cannot do without failed or exceeded its bud
 
 import queue
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
+from log import uptime
 from stages import Stage
 
 DONE, SKIPPED, FAILED, OVER_BUDGET = "done", "skipped", "failed", "over budget"
@@ -20,7 +21,7 @@ class StageError(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """One stage as it ran; times on the runner's clock, in seconds. `detail` is what the stage said of itself."""
+    """One stage as it ran; times in seconds of uptime. `detail` is what the stage said of itself."""
 
     name: str
     started: float
@@ -34,27 +35,17 @@ class Run:
         return self.ended - self.started
 
 
-Detail = Optional[dict[str, Any]]  # None: there was nothing to do
+Detail = Union[dict[str, Any], str, None]  # what it has to say, if anything; SKIPPED: there was nothing to do
 Body = Callable[[], Detail]
 
 
-def run(
-    stages: Sequence[Stage],
-    bodies: Mapping[str, Body],
-    *,
-    clock: Callable[[], float],
-    deadline: Callable[[], float],
-    on_end: Callable[[Run], None],
-    serial: bool = False,
-) -> list[Run]:
-    """Run all stages; returns them in the order in which they ended. Raises StageError at once.
+def run(stages: Sequence[Stage], bodies: Mapping[str, Body], deadline: Callable[[], float]) -> Iterator[Run]:
+    """Run all stages, each told as it ends. Raises StageError at once.
 
     `deadline` is the whole boot's, asked again at every step (a warm boot may turn cold); it binds serving stages.
-    `serial` runs one at a time in declared order, which is what the benchmark compares with.
     """
     results: queue.SimpleQueue[tuple[Stage, Detail, Optional[BaseException]]] = queue.SimpleQueue()
-    waiting, running = list(stages), dict[Stage, float]()
-    runs: list[Run] = []
+    waiting, running, ended = list(stages), dict[Stage, float](), set[str]()
 
     def work(stage: Stage) -> None:
         try:
@@ -63,32 +54,31 @@ def run(
             results.put((stage, None, error))
 
     while waiting or running:
-        ended = {done.name for done in runs}
         for stage in list(waiting):
-            if ended.issuperset(stage.needs) and not (serial and running):
+            if ended.issuperset(stage.needs):
                 waiting.remove(stage)
-                running[stage] = clock()
+                running[stage] = uptime()
                 threading.Thread(target=work, args=(stage,), name=stage.name, daemon=True).start()
         ends = {stage: _latest_end(stage, started, deadline()) for stage, started in running.items()}
         try:
-            stage, detail, error = results.get(timeout=max(0.0, min(ends.values()) - clock()))
+            stage, detail, error = results.get(timeout=max(0.0, min(ends.values()) - uptime()))
         except queue.Empty:
             stage = min(ends, key=lambda late: ends[late])
             ends[stage] = _latest_end(stage, running[stage], deadline())  # the boot may have turned cold meanwhile
-            if clock() < ends[stage]:
+            if uptime() < ends[stage]:
                 continue
             detail, error = None, TimeoutError(f"exceeded its budget of {ends[stage] - running[stage]:.0f} s")
         if stage not in running:
             continue  # a non-serving stage that came back after its budget
-        outcome = DONE if detail is not None else SKIPPED
+        outcome = SKIPPED if detail == SKIPPED else DONE
         if error is not None:
             outcome = OVER_BUDGET if isinstance(error, TimeoutError) else FAILED
             detail = {"why": str(error) or type(error).__name__}
-        runs.append(Run(stage.name, running.pop(stage), clock(), outcome, detail or {}))
-        on_end(runs[-1])
+        done = Run(stage.name, running.pop(stage), uptime(), outcome, detail if isinstance(detail, dict) else {})
+        ended.add(done.name)
+        yield done
         if error is not None and stage.serving:
-            raise StageError(f"{stage.name} {outcome}: {runs[-1].detail['why']}")
-    return runs
+            raise StageError(f"{stage.name} {outcome}: {done.detail['why']}")
 
 
 def _latest_end(stage: Stage, started: float, deadline: float) -> float:

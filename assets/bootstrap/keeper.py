@@ -15,11 +15,11 @@ import paths
 import readiness
 import sight
 import stages
-import systemctl
 import telemetry
 import wedge
 from config import Box
 from log import say
+from systemctl import UnitError, systemctl
 from wedge import Action, Asked
 
 YIELD_SECONDS = 0.2  # how soon a self-prime makes room for a caller
@@ -27,16 +27,10 @@ YIELD_SECONDS = 0.2  # how soon a self-prime makes room for a caller
 Metrics = Callable[[Sequence[dict[str, Any]]], None]
 
 
-def keep(box: Box, metrics: Metrics) -> None:
-    """Look and act until the box leaves. `metrics` sends some, and may take its time."""
-    keeper = Keeper(box, metrics)
-    while not paths.LEAVING.exists():
-        keeper.step()
-        time.sleep(box.poll_seconds)
-
-
 class Keeper:
-    """What is remembered between two looks. Once the box leaves it changes nothing any more: streams are ending."""
+    """What is remembered between two looks. Once the box leaves it changes nothing any more: streams are ending.
+    `metrics` sends some, and may take its time.
+    """
 
     def __init__(self, box: Box, metrics: Metrics) -> None:
         self._box, self._metrics = box, metrics
@@ -114,9 +108,9 @@ class Keeper:
         self._recovered_at = now
         gate.set_state(gate.DRAINING, box.port, unless_leaving=True)
         try:
-            systemctl.stop(engine.UNIT)
+            systemctl("stop", engine.UNIT)
             engine.start(box, box.restart_seconds)
-        except (systemctl.UnitError, engine.EngineError) as error:
+        except (UnitError, engine.EngineError) as error:
             self._leave(f"the engine was not started anew: {error}")
             return
         self._warm_up(now + box.recovery_seconds)

@@ -1,6 +1,5 @@
 """Tells CloudWatch of the lane: depth, waits, estimate, refusals and wasted tokens, from its own list, every minute."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
@@ -8,7 +7,6 @@ import engine
 import names
 import telemetry
 from config import Box
-from log import say
 
 EVERY_SECONDS = 60.0  # a metric has a resolution of a minute
 LEAVING_SECONDS = 10.0  # the last word must get out before the box does
@@ -52,24 +50,12 @@ class Reporter:
         self._box, self._put = box, put
         self._before: Optional[Line] = None
         self._told_at = float("-inf")
-        self._answers = False
 
-    def step(self, now: float, *, leaving: bool, line: Callable[[], Optional[Line]] = look) -> None:
+    def step(self, now: float, *, leaving: bool) -> None:
         """Tell, once it is time; `now` on the monotonic clock."""
         if now - self._told_at < (LEAVING_SECONDS if leaving else EVERY_SECONDS):
             return
-        self._told_at, found = now, line()
-        if (found is not None) is not self._answers:
-            self._answers = found is not None
-            say("LANE answers" if self._answers else "LANE does not answer any more")
+        self._told_at, found = now, look()
         if found is not None:
             self._put(data(self._box, found, self._before))
             self._before = found
-
-
-def keep(box: Box, put: Callable[[Sequence[dict[str, Any]]], None], leaving: Callable[[], bool]) -> None:
-    """Tell for the whole life of the box."""
-    reporter = Reporter(box, put)
-    while True:
-        reporter.step(time.monotonic(), leaving=leaving())
-        time.sleep(LEAVING_SECONDS)

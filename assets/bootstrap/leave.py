@@ -8,19 +8,18 @@ group replaces the box; powering off terminates it too (the launch template says
 import subprocess
 import time
 import traceback
-from typing import Optional
 
 import config
 import ending
 import gate
 import names
 import paths
-import systemctl
 import telemetry
 from aws import HOOK_SECONDS, Aws, AwsError
 from config import Box
 from imds import Imds, ImdsError, identity
 from log import say
+from systemctl import systemctl
 
 UNIT = "fleet-leave.service"
 TERMINATE_SECONDS = 60.0
@@ -32,7 +31,7 @@ def request(why: str) -> None:
     say(f"leaving: {why}")
     if not paths.WHY.exists():
         paths.mark(paths.WHY, why)
-    systemctl.start(UNIT, "--no-block")
+    systemctl("start", UNIT, "--no-block")
 
 
 def leave(box: Box) -> None:
@@ -43,7 +42,7 @@ def leave(box: Box) -> None:
     # nobody drained it, and its engine is not known to be wedged
     serving = paths.OPENED.exists() and not paths.LEAVING.exists() and gate.current() == gate.OPEN
     paths.mark(paths.LEAVING, why)
-    _shut(box, gate.DRAINING if serving else gate.CLOSED)
+    gate.attempt(gate.DRAINING if serving else gate.CLOSED, box.port)
     if serving and not paths.COMPLETED.exists():
         _let_streams_end(box)
         serving = False
@@ -51,7 +50,9 @@ def leave(box: Box) -> None:
         aws = Aws(box, instance_id := identity(Imds()).instance_id)
     except ImdsError as error:
         say(f"leaving blindly: {error}")
-        return _power_off(box, serving)
+        if serving:
+            _let_streams_end(box)
+        return _power_off()
     # asked before the launch is given up: the agent marks the end that this is to the group, too
     failed = not paths.COMPLETED.exists() and not paths.NOTICE.exists()
     if not paths.COMPLETED.exists():
@@ -96,19 +97,10 @@ def _let_streams_end(box: Box) -> None:
     """New callers are refused already. A notice that comes meanwhile leaves no less time than this."""
     seconds = min(box.drain_budget_seconds, names.NOTICE_SECONDS - box.safety_margin_seconds)
     say(f"before leaving: {ending.wait(box, time.monotonic() + seconds)}")
-    _shut(box, gate.CLOSED)
+    gate.attempt(gate.CLOSED, box.port)
 
 
-def _shut(box: Box, state: str) -> None:
-    try:
-        gate.set_state(state, box.port)
-    except gate.GateError as error:
-        say(f"gate: {error}")
-
-
-def _power_off(box: Optional[Box] = None, serving: bool = False) -> None:
-    if box and serving:
-        _let_streams_end(box)
+def _power_off() -> None:
     say("powering off")
     subprocess.run(["shutdown", "-h", "now"], check=True)
 

@@ -12,9 +12,9 @@ from typing import Any, Optional
 import engine
 import names
 import paths
-import systemctl
 from config import Box
 from log import say
+from systemctl import systemctl
 
 ENVIRONMENT = paths.RUN / "lane.env"
 ANSWER_SECONDS = 1.0  # it answers within a millisecond; who has not by then is not there
@@ -51,7 +51,7 @@ def start(box: Box, instance_id: str) -> None:
     }
     paths.FIGURES.mkdir(parents=True, exist_ok=True)  # the unit shows it to the lane as it stands at its start
     ENVIRONMENT.write_text(f"LANE_CONFIG='{json.dumps(given)}'\n")
-    systemctl.start(names.LANE_UNIT)
+    systemctl("start", names.LANE_UNIT)
 
 
 def look() -> Optional[Told]:

@@ -106,7 +106,7 @@ class ModelFile:
             "server": self._server,
             "state": state,
             "why": str(wrong or ""),
-            "served": self._served + (self._window.served if self._strict else 0),
+            "served": self._served + (self._window.fetched if self._strict else 0),
             "fetched": self._window.fetched,
         }
         if told != self._told:

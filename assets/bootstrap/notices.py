@@ -1,6 +1,5 @@
 """What instance metadata says about this box's end: parsed once, pure: odd answers and jumping clocks end here."""
 
-import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -52,22 +51,12 @@ def interruption(
     return Interruption(action, left if clock_holds and 0.0 <= left <= names.NOTICE_SECONDS else least)
 
 
-@dataclass(frozen=True)
-class Clocks:
-    """Both clocks at one moment, seconds: a step moves the wall clock alone."""
-
-    wall: float
-    monotonic: float
-
-    @staticmethod
-    def now() -> "Clocks":
-        """Of now."""
-        return Clocks(time.time(), time.monotonic())
-
-    def holds(self, before: Optional["Clocks"], told: Optional[datetime]) -> bool:
-        """Whether the wall clock ran on since `before`, and is what metadata's own clock told."""
-        ran = before is None or abs(self.wall - before.wall - self.monotonic + before.monotonic) <= STEP_SECONDS
-        return ran and (told is None or abs(self.wall - told.timestamp()) <= DATE_SECONDS)
+def clock_holds(wall: float, offset: float, before: Optional[float], told: Optional[datetime]) -> bool:
+    """Whether the wall clock ran on, and is what metadata's own clock told. `offset` is how far it is ahead of the
+    monotonic one, which no step moves; `before` what that was at the last poll.
+    """
+    ran = before is None or abs(offset - before) <= STEP_SECONDS
+    return ran and (told is None or abs(wall - told.timestamp()) <= DATE_SECONDS)
 
 
 def scheduled(text: str, now: datetime, within_seconds: float) -> Optional[str]:

@@ -37,7 +37,7 @@ def end(box: Box, aws: Aws, over: Callable[[], bool]) -> Optional[list[dict[str,
     if over() or not possible():
         return None
     paths.mark(paths.LEAVING, why)
-    refused = drain.refuse(box)
+    refused = gate.attempt(gate.DRAINING, box.port)
     say(
         f"DRAIN {why}: {'new connections refused' if refused else 'THE GATE COULD NOT BE SHUT'}, "
         f"at most {box.planned_seconds:.0f} s"
@@ -52,7 +52,7 @@ def _until_let_go(box: Box, deregistering: threading.Thread, over: Callable[[], 
     while gate.current() == gate.OPEN and not over():
         now = time.monotonic()
         try:
-            callers = {each.peer for each in streams.connections(box.port) if each.received_bytes}
+            callers = streams.callers(box.port)
         except streams.StreamsError as error:
             say(f"streams: {error}")
             callers = {f"unknown at {now}"}

@@ -29,10 +29,6 @@ TOKENS = 8
 PAUSE_SECONDS = 0.5  # between attempts while the engine is down (its unit restarts it) or its queue is full
 
 
-class UnprovedError(engine.EngineError):
-    """The engine answered, and its answer is not what the gate may open for."""
-
-
 def stored(box: Box) -> bool:
     """Whether the instance store holds the model; a disk that fails holds nothing."""
     try:
@@ -77,7 +73,7 @@ def warm_up(box: Box, patience_seconds: float) -> None:
     if not wrong and line.look() is None:
         wrong = "the lane does not answer"
     if wrong:
-        raise UnprovedError(f"warm-up: {wrong}")
+        raise engine.EngineError(f"warm-up: {wrong}")
 
 
 def problem(box: Box, digest: str, generated: dict[str, Any], running: dict[str, Any]) -> Optional[str]:
@@ -98,17 +94,12 @@ class Request:
         self, box: Box, body: dict[str, Any], patience_seconds: float, *, port: int = names.ENGINE_PORT
     ) -> None:
         self.done = threading.Event()
+        self.asked = Asked.PENDING  # what became of it
         self.outcome = "done"  # or what went wrong
         self._port, self._body, self._patience = port, body, patience_seconds
-        self._asked = Asked.PENDING
         self._given_up = False
         self._socket: Optional[socket.socket] = None
         threading.Thread(target=self._ask, daemon=True).start()
-
-    @property
-    def asked(self) -> Asked:
-        """What became of it."""
-        return self._asked if self.done.is_set() else Asked.PENDING
 
     def give_up(self) -> None:
         """End the request: the engine drops one whose caller is gone, and closing alone would not tell it."""
@@ -126,12 +117,12 @@ class Request:
             if self._given_up:
                 raise engine.SilentError("given up")
             engine.answer(connection, "POST", "/api/generate", self._body)
-            self._asked = Asked.CAME
+            self.asked = Asked.CAME
         except (engine.EngineError, OSError) as error:
             self.outcome = str(error)
             late = time.monotonic() - started >= self._patience
             says_nothing = late or self._given_up or isinstance(error, engine.BusyError)
-            self._asked = Asked.BUSY if says_nothing else Asked.REFUSED
+            self.asked = Asked.BUSY if says_nothing else Asked.REFUSED
         self.done.set()
 
 

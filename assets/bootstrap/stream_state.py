@@ -3,7 +3,7 @@
 server      which run of the server tells this
 state       arrives, verified, kept, damaged or failed: see `model_file`
 why         what is wrong
-served      bytes that were given to whoever reads it
+served      bytes that whoever reads it has asked for, with those that came for him
 fetched     bytes that came from the store
 """
 

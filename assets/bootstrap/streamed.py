@@ -13,12 +13,12 @@ import fuse
 import model_file
 import paths
 import readiness
-import systemctl
 from config import Box
 from download import DamagedError, Item
 from log import say
 from s3 import Bucket, GoneError
 from stream_state import DAMAGED, FAILED, KEPT, VERIFIED, said
+from systemctl import UnitError, systemctl
 from wedge import Asked
 from window import LEAST_PARTS
 
@@ -51,8 +51,8 @@ def begin(box: Box, bucket: Bucket, item: Item) -> "Streamed":
     job = {"key": item.key, "name": item.path.name, "size": item.size, "etag": known.etag, "sha256": item.sha256}
     paths.mark(paths.STREAM, json.dumps(job))
     try:
-        systemctl.start(UNIT)
-    except systemctl.UnitError as error:
+        systemctl("start", UNIT)
+    except UnitError as error:
         raise StreamError(str(error)) from None
     deadline = time.monotonic() + START_SECONDS
     while True:
@@ -125,8 +125,8 @@ class Streamed:
 def end(item: Item) -> None:
     """Take the file away from whoever reads it: its server is killed if need be, so that nobody hangs in a read."""
     try:
-        systemctl.stop(UNIT)
-    except systemctl.UnitError as error:
+        systemctl("stop", UNIT)
+    except UnitError as error:
         say(f"{error}")
     while fuse.detach(paths.STREAMED):
         continue

@@ -1,31 +1,22 @@
-"""Connections to the serving port, as the kernel sees them: who is new, and who may be served where no lane tells.
-
-A balancer's TCP probe carries no bytes.
-"""
+"""Callers of the serving port, as the kernel sees them: who is new, and who may be served where no lane tells."""
 
 import re
 import subprocess
-from dataclasses import dataclass
 
 STATES = ("established", "close-wait", "fin-wait-1", "last-ack")  # in the last two the kernel sends what is left
 ADDRESSES = re.compile(r"(\S+):(\d+)\s+(\S+):(\d+)(?:\s|$)")
-RECEIVED = re.compile(r"\bbytes_received:(\d+)")
+RECEIVED = re.compile(r"\bbytes_received:[1-9]")
 
 
 class StreamsError(Exception):
     """The kernel's table of connections could not be read."""
 
 
-@dataclass(frozen=True)
-class Connection:
-    """One live connection to the serving port."""
+def callers(port: int) -> set[str]:
+    """The peers of live connections from outside that have carried bytes: a balancer's TCP probe carries none.
 
-    peer: str
-    received_bytes: int  # of requests, so far
-
-
-def connections(port: int) -> tuple[Connection, ...]:
-    """Live connections from outside, half-closed ones too: their answers are on the way. Raises StreamsError."""
+    Half-closed ones too: their answers are on the way. Raises StreamsError.
+    """
     states = [word for state in STATES for word in ("state", state)]
     try:
         command = ["ss", "-HtinO", *states, f"( sport = :{port} )"]
@@ -37,9 +28,9 @@ def connections(port: int) -> tuple[Connection, ...]:
     return parse(done.stdout)
 
 
-def parse(text: str) -> tuple[Connection, ...]:
-    """What `ss -HtinO` prints, less loopback."""
-    found = []
+def parse(text: str) -> set[str]:
+    """Who called, by what `ss -HtinO` prints, less loopback."""
+    found = set()
     for line in text.splitlines():
         addresses = ADDRESSES.search(line)
         if not addresses:
@@ -47,9 +38,9 @@ def parse(text: str) -> tuple[Connection, ...]:
         local, _, peer, port = addresses.groups()
         if peer == local or _loopback(peer):
             continue
-        received = RECEIVED.search(line)
-        found.append(Connection(f"{peer}:{port}", int(received[1]) if received else 0))
-    return tuple(found)
+        if RECEIVED.search(line):
+            found.add(f"{peer}:{port}")
+    return found
 
 
 def _loopback(address: str) -> bool:

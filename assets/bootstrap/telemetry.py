@@ -9,7 +9,7 @@ import json
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import graph
 import names
@@ -41,17 +41,13 @@ def bootstage(run: graph.Run) -> str:
     return f"{line} why={json.dumps(why)}" if why else line
 
 
-def report(runs: Sequence[graph.Run], until: Optional[str] = None) -> None:
-    """Close the log with the measured graph and its critical path; `until` names the stage that made the box serve."""
-    say("BOOTGRAPH " + " | ".join(f"{r.name} {r.started:.1f} +{r.seconds:.1f}" for r in sorted(runs, key=_start)))
+def report(runs: Sequence[graph.Run]) -> None:
+    """Close the log with the measured graph and its critical path, beside the time until the box served."""
+    ordered = sorted(runs, key=lambda run: run.started)
+    say("BOOTGRAPH " + " | ".join(f"{run.name} {run.started:.1f} +{run.seconds:.1f}" for run in ordered))
     path, seconds = graph.critical_path(STAGES, runs)
-    ends = [run.ended for run in runs if run.name == until] or [run.ended for run in runs]
-    took = max(ends) - min(run.started for run in runs)
-    say(f"BOOTPATH {' > '.join(path)} = {seconds:.1f} s of {took:.1f} s")
-
-
-def _start(run: graph.Run) -> float:
-    return run.started
+    ends = [run.ended for run in runs if run.name == "complete"] or [run.ended for run in runs]
+    say(f"BOOTPATH {' > '.join(path)} = {seconds:.1f} s of {max(ends) - ordered[0].started:.1f} s")
 
 
 def metric(
@@ -65,12 +61,12 @@ def metric(
     return {"MetricName": name, "Value": round(value, 3), "Unit": unit, "Dimensions": dimensions}
 
 
-def put(aws: Aws, data: Sequence[dict[str, Any]], patience_seconds: float = PATIENCE_SECONDS) -> None:
+def put(aws: Aws, data: Sequence[dict[str, Any]]) -> None:
     """Send metrics, where there are any; a failure is logged, nothing more."""
     if not data:
         return
     try:
-        aws.put_metrics(data, patience_seconds)
+        aws.put_metrics(data, PATIENCE_SECONDS)
     except AwsError as error:
         say(f"metrics not sent: {error}")
 
@@ -83,22 +79,22 @@ def figure(name: str, seconds: float) -> None:
         say(f"{name} not told: {error}")
 
 
-def ship(aws: Aws, stream: str, patience_seconds: float = PATIENCE_SECONDS) -> None:
+def ship(aws: Aws, stream: str) -> None:
     """Send the box's log so far, its end where it is long; a failure is logged, nothing more."""
     try:
-        aws.ship_log(stream, paths.LOG.read_text(errors="replace").splitlines(), patience_seconds)
+        aws.ship_log(stream, paths.LOG.read_text(errors="replace").splitlines(), PATIENCE_SECONDS)
     except (AwsError, OSError) as error:
         say(f"log not shipped: {error}")
 
 
-def start_agent(box: Box) -> Optional[dict[str, Any]]:
+def start_agent(box: Box) -> graph.Detail:
     """Start CloudWatch's agent where the image has one: GPU and memory metrics, and this log as it grows."""
     if not AGENT.exists():
-        return None
+        return graph.SKIPPED
     AGENT_CONFIG.write_text(json.dumps(agent_config(box)))
     command = [str(AGENT), "-a", "fetch-config", "-m", "ec2", "-s", "-c", f"file:{AGENT_CONFIG}"]
     subprocess.run(command, check=True, capture_output=True, text=True)
-    return {}
+    return None
 
 
 def agent_config(box: Box) -> dict[str, Any]:

@@ -15,14 +15,12 @@ import threading
 import time
 from typing import Any, Callable, Optional
 
-from download import CONNECTIONS, DamagedError, Item, Range
+from download import CONNECTIONS, DamagedError, Item, fetch_range
 from s3 import Bucket, StoreError
 
 KEPT_PARTS = 4  # the header: read twice before the weights are
-HEDGE_SECONDS, HEDGE_TIMES = (
-    2.0,
-    3.0,
-)  # slow: both so long and so many times as long as parts take; 24 at 312 MB/s: 1.3 s
+# Slow: both so long and so many times as long as parts take; 24 at 312 MB/s: 1.3 s.
+HEDGE_SECONDS, HEDGE_TIMES = 2.0, 3.0
 IDLE_SECONDS = 0.5  # of a connection, before it looks whether a part is late
 LEAST_PARTS = CONNECTIONS + 8  # held, however little memory there is
 
@@ -41,7 +39,6 @@ class Window:
     ) -> None:
         self.item, self.count = item, max(1, -(-item.size // part_bytes))
         self.fetched = 0  # bytes that arrived, those that came again included
-        self.served = 0  # bytes that were handed out
         self._bucket, self._room, self._part_bytes, self._stall = bucket, room, part_bytes, stall_seconds
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)  # who reads and who hashes wait for parts
@@ -124,7 +121,6 @@ class Window:
 
     def _was_read(self, number: int, count: int) -> None:
         with self._lock:
-            self.served += count
             read = self._read[number] = self._read.get(number, 0) + count
             if read >= self._part_bytes or number == self.count - 1:
                 self._drop()
@@ -228,11 +224,13 @@ class Window:
             self.fetched += count
             self._moved_at = time.monotonic()
 
-        wanted = Range(self.item, start, start + len(part))
         try:
-            whole = wanted.fetch(
+            whole = fetch_range(
                 self._bucket,
                 connection,
+                self.item,
+                start,
+                start + len(part),
                 into=lambda position: view[position - start :],
                 arrived=arrived,
                 stalled=lambda: time.monotonic() - self._moved_at > self._stall,

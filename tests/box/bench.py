@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ from fleet.core import boot_length
 sys.path.insert(0, str(box_config.BUNDLE))
 
 import graph
+import log
 import stages
 
 from tests.box import bench_restore, bench_stream, world
@@ -56,22 +59,13 @@ def replay(*, serial: bool) -> tuple[float, list[str], float]:
     """The declared graph with stand-ins for its stages: seconds it took, its critical path, the path's seconds."""
 
     def stand_in(name: str) -> graph.Body:
-        def body() -> graph.Detail:
-            time.sleep({**ASSUMED, **MEDIANS}.get(name, 0.0) / REPLAY)
-            return {}
+        return lambda: time.sleep({**ASSUMED, **MEDIANS}.get(name, 0.0) / REPLAY)
 
-        return body
-
-    started = time.monotonic()
-    bodies = {stage.name: stand_in(stage.name) for stage in stages.STAGES}
-    runs = graph.run(
-        stages.STAGES,
-        bodies,
-        clock=time.monotonic,
-        deadline=lambda: started + 600,
-        on_end=lambda _: None,
-        serial=serial,
-    )
+    table, started = stages.STAGES, log.uptime()
+    if serial:
+        table = (table[0], *(replace(stage, needs=(before.name,)) for before, stage in pairwise(table)))
+    bodies = {stage.name: stand_in(stage.name) for stage in table}
+    runs = list(graph.run(table, bodies, lambda: started + 600))
     took = next(run.ended for run in runs if run.name == "complete") - started
     path, seconds = graph.critical_path(stages.STAGES, runs)
     return took, path, seconds

@@ -8,7 +8,6 @@ JSON: the lane lets nothing else through.
 import asyncio
 import contextlib
 import http.client
-import http.server
 import json
 import math
 import os
@@ -65,14 +64,13 @@ def ask(connection: http.client.HTTPConnection, number: int, seconds: float, *, 
     return answer.status if answer.status != 200 or last.get("done") else 0
 
 
-def _engine(lab: Lab) -> type[http.server.BaseHTTPRequestHandler]:
+def _engine(lab: Lab) -> type[servers.Handler]:
     turn = threading.Lock()
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    class Engine(servers.Handler):
         disable_nagle_algorithm = True
 
-        def do_POST(self) -> None:
+        def do_POST(self) -> None:  # noqa: N802 - http.server's name
             asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if "prompt" not in asked:
                 return self.send_error(404)  # no slices here
@@ -100,10 +98,7 @@ def _engine(lab: Lab) -> type[http.server.BaseHTTPRequestHandler]:
             data = json.dumps(body).encode() + b"\n"
             self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Quiet."""
-
-    return Handler
+    return Engine
 
 
 class _Lane(threading.Thread):

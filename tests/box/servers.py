@@ -33,6 +33,15 @@ class Server(http.server.ThreadingHTTPServer):
         """A caller that went away."""
 
 
+class Handler(http.server.BaseHTTPRequestHandler):
+    """What every server here answers with."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
 class Authority:
     """A certificate authority of our own, and one server's certificate."""
 
@@ -66,17 +75,11 @@ class Metadata:
     tokens: set[str] = field(default_factory=set)
     asked: list[tuple[float, str, int]] = field(default_factory=list)  # monotonic time, path, status
 
-    def forget_tokens(self) -> None:
-        """Every token is invalid from now on."""
-        self.tokens.clear()
-
     def serve(self, listening: socket.socket) -> Server:
         """Answer on a socket, in the background."""
         metadata = self
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Imds(Handler):
             def answer(self, status: int, text: str = "") -> None:
                 metadata.asked.append((time.monotonic(), self.path, status))
                 self.send_response(status)
@@ -116,10 +119,7 @@ class Metadata:
                     metadata.mode = "gone"
                 return self.answer(404) if text is None else self.answer(200, text)
 
-            def log_message(self, format: str, *args: Any) -> None:
-                """Quiet."""
-
-        return Server(listening, Handler)
+        return Server(listening, Imds)
 
 
 @dataclass
@@ -156,9 +156,7 @@ class Front:
         front = self
         host, _, port = self.upstream.removeprefix("http://").partition(":")
 
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Forward(Handler):
             def forward(self) -> None:
                 front.requests.append((time.monotonic(), self.command, self.path, dict(self.headers)))
                 body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -193,29 +191,21 @@ class Front:
 
             do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = forward  # noqa: N815 - http.server's names
 
-            def log_message(self, format: str, *args: Any) -> None:
-                """Quiet."""
-
-        return Server(listening, Handler)
+        return Server(listening, Forward)
 
 
 @contextmanager
 def local(answer: Callable[[http.server.BaseHTTPRequestHandler], None]) -> Iterator[int]:
     """A server on loopback, outside any box, that answers every GET, POST and PUT in this way; gives its port."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Answer(Handler):
         def do_GET(self) -> None:
             answer(self)
 
         do_POST = do_PUT = do_GET  # noqa: N815 - http.server's names
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
-
     listening = socket.create_server(("127.0.0.1", 0))
-    running = Server(listening, Handler)
+    running = Server(listening, Answer)
     yield listening.getsockname()[1]
     running.shutdown()
     running.server_close()

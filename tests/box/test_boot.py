@@ -60,12 +60,12 @@ def test_warm_boot_refuses_until_the_warm_up_returned_then_serves(make: MakeWorl
 
 
 def test_telemetry_agent_delays_nothing_and_the_box_registers_before_it_serves(make: MakeWorld) -> None:
-    box = make(telemetry_agent=True, prepare=world.slow_prompts(5))
+    box = make(prepare=world.CLOUDWATCH_AGENT + world.slow_prompts(5))
     box.boot()
     box.wait_for("stage=complete outcome=done")
     assert "stage=telemetry" not in box.log()  # still starting, while the box serves
     assert box.generate(prompt_seconds=0).end()[0] == 0
-    (box.here / "telemetry-up").touch()
+    box.standin("telemetry-up")
     box.wait_for("BOOTPATH")
     assert float(stage(box, "telemetry")["end"]) > float(stage(box, "complete")["end"])
     assert float(stage(box, "register")["end"]) < float(stage(box, "open")["start"])

@@ -48,7 +48,7 @@ def test_text_that_no_file_can_hold_ends_nobody_who_logs_it_or_leaves_for_it(
     box: config.Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """JSON can name half a surrogate: the agent, which logs what is loaded, died of it at every look."""
-    monkeypatch.setattr(leave.systemctl, "start", lambda *_: None)
+    monkeypatch.setattr(leave, "systemctl", lambda *_: None)
     listed = {"name": engine.full_name(box.model), "context_length": "\ud800"}
     leave.request(engine.loaded(box, "digest", {"models": [listed]}).said)
     assert r"leaving: context length is \ud800" in paths.LOG.read_text()

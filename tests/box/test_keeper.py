@@ -248,7 +248,7 @@ def test_warm_up_and_proof_go_past_the_line_and_the_self_prime_through_it(monkey
 
 def test_box_whose_lane_does_not_answer_is_not_opened(monkeypatch: pytest.MonkeyPatch) -> None:
     serves(monkeypatch, None)
-    with pytest.raises(readiness.UnprovedError, match="the lane does not answer"):
+    with pytest.raises(engine.EngineError, match="the lane does not answer"):
         readiness.warm_up(box_on(), 5)
 
 
@@ -266,13 +266,13 @@ def test_recovery_ends_the_engine_by_its_unit_and_proves_it_in_what_is_left_of_i
 ) -> None:
     done: list[Any] = []
     monkeypatch.setattr(gate, "set_state", lambda state, *_, **__: done.append(state))
-    monkeypatch.setattr(keeper.systemctl, "stop", done.append)
+    monkeypatch.setattr(keeper, "systemctl", lambda verb, unit: done.append((verb, unit)))
     monkeypatch.setattr(engine, "start", lambda *_: time.sleep(0.2))
     monkeypatch.setattr(keeper.readiness, "warm_up", lambda _, left: done.append(int(left + 0.1)))
     monkeypatch.setattr(leave, "request", done.append)
     kept = keeper.Keeper(box_on(), nobody)
     kept._act(wedge.Action.RECOVER, "stuck")
-    assert done == [gate.DRAINING, engine.UNIT, gate.DRAINING, 419, gate.OPEN]
+    assert done == [gate.DRAINING, ("stop", engine.UNIT), gate.DRAINING, 419, gate.OPEN]
     kept._act(wedge.Action.RECOVER, "stuck")
     assert done[5:] == ["again: stuck"]
 
@@ -280,7 +280,7 @@ def test_recovery_ends_the_engine_by_its_unit_and_proves_it_in_what_is_left_of_i
 def test_engine_that_is_not_started_anew_has_the_box_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(gate, "set_state", lambda *_, **__: None)
-    monkeypatch.setattr(keeper.systemctl, "stop", lambda _: None)  # it did not end; systemd forces nothing
+    monkeypatch.setattr(keeper, "systemctl", lambda *_: None)  # it did not end; systemd forces nothing
     monkeypatch.setattr(engine, "start", lambda *_: (_ for _ in ()).throw(engine.SilentError("timed out")))
     monkeypatch.setattr(leave, "request", asked.append)
     keeper.Keeper(box_on(), nobody)._act(wedge.Action.RECOVER, "stuck")

@@ -40,11 +40,11 @@ class Parts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.metadata: dict[str, str] = {}
         self.done: list[tuple[str, str]] = []  # what was called, and how the gate stood
-        self.live: Callable[[], list[streams.Connection]] = list
+        self.live: Callable[[], set[str]] = set
         self.streams = 0  # in the lane's line
         self.targets: dict[str, str] = {}
         monkeypatch.setattr(imds.Imds, "get", lambda _, path: self.metadata.get(path))
-        monkeypatch.setattr(streams, "connections", lambda _: self.live())
+        monkeypatch.setattr(streams, "callers", lambda _: self.live())
         monkeypatch.setattr(line, "drain", lambda _: line.Told(self.streams, answered=1 - self.streams))
         monkeypatch.setattr(gate, "set_state", lambda state, *_, **__: paths.mark(paths.GATE, state))
         monkeypatch.setattr(gate, "_run", lambda *_, **__: 0)
@@ -95,13 +95,9 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Iterator[Parts]:
         made.agent._planned.join(3)
 
 
-def caller(number: int = 1) -> streams.Connection:
-    return streams.Connection(f"10.0.0.1:{number}", 300)
-
-
 def test_planned_end_deregisters_first_and_keeps_its_gate_open_until_no_new_connection_comes(parts: Parts) -> None:
     began = time.monotonic()
-    parts.live = lambda: [caller(int(min(time.monotonic() - began, 0.8) * 100))]
+    parts.live = lambda: {f"10.0.0.1:{int(min(time.monotonic() - began, 0.8) * 100)}"}
     parts.planned()
     parts.polled_until(lambda: parts.called("complete-lifecycle-action"))
     assert time.monotonic() - began >= 0.8 + BOX.let_go_quiet_seconds
@@ -112,7 +108,7 @@ def test_planned_end_deregisters_first_and_keeps_its_gate_open_until_no_new_conn
 
 
 def test_planned_end_shuts_the_gate_at_last_though_new_connections_go_on(parts: Parts) -> None:
-    parts.live = lambda: [caller(int(time.monotonic() * 100))] if gate.current() == gate.OPEN else []
+    parts.live = lambda: {f"10.0.0.1:{int(time.monotonic() * 100)}"} if gate.current() == gate.OPEN else set()
     parts.planned()
     parts.polled_until(lambda: parts.called("complete-lifecycle-action"))
 

@@ -124,7 +124,7 @@ def test_metadata_that_is_gone_slow_ill_or_odd_is_survived_and_the_notice_after_
         time.sleep(1.5)
     box.metadata.mode = ""
     box.wait_for("metadata is back")
-    box.metadata.forget_tokens()
+    box.metadata.tokens.clear()
     for text in ("", "not json", '{"action": 3', "[]", '{"time": "2026-07-28T09:00:00Z"}'):
         box.metadata.paths["meta-data/spot/instance-action"] = text
         box.metadata.paths["meta-data/events/recommendations/rebalance"] = text
@@ -161,7 +161,8 @@ def test_crashed_engine_is_restarted_behind_a_shut_gate_and_never_asked_cold(ser
     box = serving(wedge_silent_seconds=60)
     log = box.probe()
     world.wait(lambda: world.last(log) == "answered")
-    box.slow_prompts(2 * world.QUICK["wedge_confirm_seconds"])  # a load takes longer than a wedge is given
+    load_seconds = 2 * world.QUICK["wedge_confirm_seconds"]  # longer than a wedge is given
+    box.standin("prompt_seconds", str(load_seconds))
     crashed = time.monotonic()
     box.signal("engine", "KILL")
     opened = box.wait_for(r"^([\d.]+) ENGINE warm-up: gate open again")
@@ -203,7 +204,7 @@ def test_lane_that_hangs_is_found_and_started_anew_and_the_box_serves_on(serving
 def test_idle_engine_is_primed_and_a_prime_makes_room_for_a_caller(serving: Serving) -> None:
     box = serving(self_prime_seconds=1.0, token_seconds=60)
     box.wait_for("ENGINE prime: done")
-    box.slow_prompts(60)  # as on a GPU that idled for hours
+    box.standin("prompt_seconds", "60")  # as on a GPU that idled for hours
     world.wait(lambda: "reads a prompt for 60" in box.journal(), why=box.journal)
     request = box.generate(tokens=1, prompt_seconds=0)
     assert request.end(seconds=30)[0] == 0  # long before the prime would have ended

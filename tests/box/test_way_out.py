@@ -20,7 +20,7 @@ import line
 import paths
 import pytest
 import streams
-import systemctl
+from systemctl import UnitError
 
 from fleet.core import names
 from tests.box import world
@@ -80,19 +80,23 @@ def test_metrics_go_out_once_the_box_serves_and_what_comes_later_by_itself(monke
     assert one._fresh_metrics() == []
 
 
-def test_deregistration_begins_once_the_boot_can_no_longer_register(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
+def test_deregistration_begins_once_the_boot_can_no_longer_register_and_what_removal_takes_is_no_streams_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    box, done, deadlines = dataclasses.replace(a_box(), drain_budget_seconds=600.0), list[str](), list[float]()
 
     def stop(command: list[str], **_: Any) -> None:
         done.append(command[1])
         raise drain.subprocess.TimeoutExpired(command, 30)  # a boot that does not end does not end the drain
 
     monkeypatch.setattr(drain.subprocess, "run", stop)
-    monkeypatch.setattr(gate, "set_state", lambda *_: None)
-    monkeypatch.setattr(ending, "wait", lambda *_: ending.Ended(0, 0))
+    monkeypatch.setattr(gate, "set_state", lambda *_: time.sleep(0.5))
+    monkeypatch.setattr(ending, "wait", lambda _, deadline, __: deadlines.append(deadline) or ending.Ended(0, 0))
     monkeypatch.setattr(aws.Aws, "deregister", lambda *_: done.append("deregister"))
     monkeypatch.setattr(aws.Aws, "serves_beside_another", lambda *_: False)
-    drain.drain(a_box(), aws.Aws(a_box(), "i-1"), "interruption notice", 120, 0)
+    began = time.monotonic()
+    drain.drain(box, aws.Aws(box, "i-1"), "interruption notice", 120, 0)
+    assert deadlines == [pytest.approx(began + 120 - box.safety_margin_seconds, abs=0.2)]
     world.wait(lambda: "deregistered" in paths.LOG.read_text(), 10)  # or its thread logs elsewhere later
     assert done == ["stop", "deregister"]
 
@@ -225,7 +229,7 @@ def test_drain_lasts_until_the_line_is_empty_and_for_a_moment_more(monkeypatch: 
 def test_lane_that_answers_again_is_believed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "QUIET_SECONDS", 0.1)
     monkeypatch.setattr(line, "drain", Line(1, None, None, 1, 0))
-    monkeypatch.setattr(streams, "connections", lambda _: [streams.Connection("10.0.0.1:5000", 300)])
+    monkeypatch.setattr(streams, "callers", lambda _: {"10.0.0.1:5000"})
     assert ending.wait(a_box(), time.monotonic() + 30) == ending.Ended(1, 0)
 
 
@@ -275,7 +279,7 @@ def test_unit_that_does_not_start_says_why(folder: Path, monkeypatch: pytest.Mon
     script.write_text("#!/bin/sh\necho 'Job for fleet-engine failed: exit-code' >&2\nexit 1\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    with pytest.raises(systemctl.UnitError, match=r"systemctl start fleet-engine.service: Job for .* exit-code"):
+    with pytest.raises(UnitError, match=r"systemctl start fleet-engine.service: Job for .* exit-code"):
         boot.engine.start(a_box(), 1)
 
 

@@ -97,7 +97,12 @@ chmod +x $1/usr/bin/nvidia-modprobe
 """  # a `prepare`: the driver's tool, which writes down what it was asked
 NO_NFT = "rm -f $1/usr/sbin/nft\n"  # a `prepare`: iptables is all there is
 NO_FUSE = "rm $1/dev/fuse\n"  # a `prepare`: a kernel that serves no files of programs
-CLOUDWATCH_AGENT = "#!/bin/sh\nwhile [ ! -f {here}/telemetry-up ]; do sleep 0.1; done\n"  # 40 s on a real box
+CLOUDWATCH_AGENT = """
+agent=$1/opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl
+mkdir -p ${agent%/*} $1/opt/standin
+printf '#!/bin/sh\nwhile [ ! -f /opt/standin/telemetry-up ]; do sleep 0.1; done\n' >$agent
+chmod +x $agent
+"""  # a `prepare`: CloudWatch's agent, which takes 40 s to start on a real box, here until it is told
 
 
 def slow_prompts(seconds: float) -> str:
@@ -187,20 +192,14 @@ def furnish(aws: localaws.Aws, sources: dict[str, Path]) -> None:
 
 def fill_cache(aws: localaws.Aws, sources: dict[str, Path], folder: Path) -> dict[str, str]:
     """Put into the bucket what a cold boot would, and release it; returns the keys by role: manifest, model, ..."""
-    import config
-
     modelfile = sources[SETTINGS.model.modelfile.key]
     environment = {**os.environ, "OLLAMA_MODELS": str(folder)}
     importer = [sys.executable, str(STANDINS / "ollama.py"), "create", SETTINGS.model.name, "-f", str(modelfile)]
     subprocess.run(importer, env=environment, check=True)
     s3 = aws.client("s3")
     etags = {key: s3.head_object(Bucket=BUCKET, Key=key)["ETag"] for key in sources}
-    raw = box_config.box_config(SETTINGS, bucket=BUCKET, target_group_arn="")
-    for name in ("engine", "gguf", "modelfile"):
-        raw[name] = config.Artifact(**raw[name])
     manifest = (folder / "manifests/registry.ollama.ai/library/tiny/latest").read_text()
-    box = config.Box(**raw)
-    key = manifests.cache_key(box.engine_version, box.model, box.quantize, etags)
+    key = manifests.cache_key(SETTINGS.model.engine_version, SETTINGS.model.name, SETTINGS.model.quantize, etags)
     keys = {"manifest": names.cache_manifest(key), "released": names.released(key)}
     for blob in (folder / "blobs").iterdir():
         kind = "model" if blob.stat().st_size > 1000 else "config"
@@ -263,13 +262,11 @@ class World:
         tokens: int = 8,
         stream: bool = False,
         address: str = netns.BOX_V4,
-        body: dict[str, Any] | None = None,
         **played: Any,
     ) -> "Call":
-        """Start a caller outside with one real request; `body` adds to it, `played` is for the engine's stand-in."""
+        """Start a caller outside with one real request; `played` is for the engine's stand-in."""
         prompt = f"Hello {json.dumps(played)}" if played else "Hello"
-        asked = {"model": "tiny", "prompt": prompt, "stream": stream, "options": {"num_predict": tokens}}
-        body = {**asked, **(body or {})}
+        body = {"model": "tiny", "prompt": prompt, "stream": stream, "options": {"num_predict": tokens}}
         url = f"http://[{address}]:{PORT}/api/generate" if ":" in address else f"http://{address}:{PORT}/api/generate"
         curl = ["curl", "--silent", "--show-error", "--no-buffer", "--max-time", "60", "-d", json.dumps(body), url]
         return Call(self._call(curl, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
@@ -291,10 +288,6 @@ class World:
         text = json.dumps({"action": "terminate", "time": end.strftime("%Y-%m-%dT%H:%M:%SZ")})
         self.metadata.paths["meta-data/spot/instance-action"] = text
         return time.monotonic()
-
-    def slow_prompts(self, seconds: float) -> None:
-        """From now on the engine reads every prompt slowly that does not say how long it takes."""
-        self.standin("prompt_seconds", str(seconds))
 
     def standin(self, name: str, text: str = "") -> None:
         """Tell the engine's stand-in something, for all requests."""
@@ -504,7 +497,6 @@ def world(
     number: int = 0,
     prepare: str = "",
     disk: bool = True,
-    telemetry_agent: bool = False,
     **overrides: Any,
 ) -> Iterator[World]:
     """The group's box with this number, before its first boot. `prepare` is shell that runs on its root ($1)."""
@@ -514,15 +506,8 @@ def world(
     (here / "bin").mkdir()
     for name, text in SCRIPTS.items():
         script = here / "bin" / name
-        script.write_text(
-            text.replace("{python}", sys.executable).replace("{standins}", str(STANDINS)).replace("{here}", str(here))
-        )
+        script.write_text(text.format(standins=STANDINS, here=here))
         script.chmod(0o755)
-    if telemetry_agent:
-        agent = here / "opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl"
-        agent.parent.mkdir(parents=True)
-        agent.write_text(CLOUDWATCH_AGENT.replace("{here}", str(here)))
-        agent.chmod(0o755)
     if prepare:
         (here / "prepare.sh").write_text(prepare)
     loop, holder = _loop_device(here) if disk else ("none", -1)

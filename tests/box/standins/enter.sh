@@ -37,7 +37,6 @@ for parent in "$checkout" "$(readlink -f "$python")"; do
   done
 done
 cp -a "$scenario/bin/." "$root/usr/local/bin/"
-[ ! -d "$scenario/opt" ] || cp -a "$scenario/opt/." "$root/opt/"
 # this start of the machine, which a test can change
 cat /proc/sys/kernel/random/boot_id >"$scenario/boot_id"
 mount --bind "$scenario/boot_id" "$root/proc/sys/kernel/random/boot_id"

@@ -1,38 +1,35 @@
 """Stand-in for Ollama: its routes and its store layout over a real llama.cpp (xllamacpp). Real loads, real tokens.
 
-    ollama.py serve                      reads OLLAMA_HOST, _MODELS, _CONTEXT_LENGTH, _KEEP_ALIVE, _MAX_QUEUE
+    ollama.py serve                      reads OLLAMA_HOST, _MODELS, _CONTEXT_LENGTH
     ollama.py create NAME -f Modelfile   imports the GGUF that FROM names; with --quantize KIND it becomes another file
 
 As in the real one, whoever reaches the port may change the store: /api/create, /api/copy, /api/delete, /api/pull; and
 it is the server that writes it, also for the client's `create`, which sends the file's path where the real one sends
 its bytes.
-Who is served when, and what a request does to the loaded model, is `scheduler`'s. A model whose TEMPLATE names
-`.Thinking` thinks: since version 0.12.5 without being asked to, and few tokens are then thoughts alone. A prompt
-may end in a JSON object, which a real engine would only read: `pace_seconds` (per token) and `prompt_seconds` play a
-big model's time.
-Files in /opt/standin do so for all other requests: `prompt_seconds`; `load_seconds`, in which the model's file is read;
-and `failing` makes every request an error. A blob whose size is wrong does not load.
+The first request loads the model, for good, while all others wait; then they are served one at a time, as they came.
+What would unload it or load it otherwise (`keep_alive`, `num_ctx`, `num_gpu`) is not played: the lane drops it.
+During a load newer engines do not answer `/api/ps`, older ones list the model as if it were loaded. A model whose
+TEMPLATE names `.Thinking` thinks: since version 0.12.5 without being asked to, and few tokens are then thoughts alone.
+A prompt may end in a JSON object, which a real engine would only read: `pace_seconds` (per token) and `prompt_seconds`
+play a big model's time.
+The file /opt/standin/prompt_seconds does so for all other requests; `failing` beside it makes every request an error. A
+blob whose size is wrong does not load.
 """
 
 import hashlib
 import http.client
 import http.server
 import json
-import mmap
 import os
 import select
 import shutil
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import scheduler
 
 VERSION = os.environ.get("STANDIN_VERSION", "0.13.5")
 THINKS_UNASKED = (0, 12, 5)
@@ -41,7 +38,6 @@ MODELS = Path(os.environ.get("OLLAMA_MODELS", "/nowhere"))
 STANDIN = Path("/opt/standin")
 MODEL_LAYER = "application/vnd.ollama.image.model"
 TEXT_LAYERS = {name: f"application/vnd.ollama.image.{name.lower()}" for name in ("TEMPLATE", "SYSTEM")}
-MODEL_CONTEXT = GPU_CONTEXT = 256
 
 
 def manifest_path(model: str) -> Path:
@@ -119,70 +115,30 @@ def blob_path(entry: dict[str, Any]) -> Path:
     return MODELS / "blobs" / str(entry["digest"]).replace(":", "-")
 
 
-def setting(name: str) -> float:
-    """What a file sets for all requests; 0 where there is none."""
-    return float((STANDIN / name).read_text()) if (STANDIN / name).exists() else 0.0
-
-
-def seconds(keep_alive: Any) -> float | None:
-    """A `keep_alive`: seconds, or a duration such as 5m; negative is for good."""
-    if keep_alive is None:
-        return None
-    text = str(keep_alive)
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1], 0)
-    value = float(text[:-1]) * unit if unit else float(text)
-    return value if value >= 0 else scheduler.FOR_GOOD
-
-
 class TurnedAwayError(Exception):
     """A request that is not served: its status and what is said."""
 
 
 class Runner:
-    """The one loaded model, as the scheduler has it, over the real one."""
+    """The one model, over the real one."""
 
     def __init__(self) -> None:
-        self.lock = threading.Condition()
         version = tuple(map(int, VERSION.split(".")))
-        self.thinks_unasked = version >= THINKS_UNASKED
-        self.scheduler = scheduler.Scheduler(
-            default_context=int(os.environ.get("OLLAMA_CONTEXT_LENGTH", 4096)),
-            model_context=MODEL_CONTEXT,
-            gpu_context=GPU_CONTEXT,
-            size=1,
-            max_queue=int(os.environ.get("OLLAMA_MAX_QUEUE", 512)),
-            default_keep_alive=seconds(os.environ.get("OLLAMA_KEEP_ALIVE", "5m")) or 0.0,
-            newer=version >= PS_WAITS_FOR_LOADS,
-        )
-        self.name = self.digest = ""
+        self.thinks_unasked, self.ps_waits = version >= THINKS_UNASKED, version >= PS_WAITS_FOR_LOADS
+        self.line: list[object] = []  # requests, the one that is served first
+        self.listed: dict[str, Any] = {}  # what is loaded, or is being
         self.server: Any = None
-        threading.Thread(target=self.keep, daemon=True).start()
 
-    def keep(self) -> None:
-        """Time passes; loads are done as the scheduler begins them."""
-        while True:
-            with self.lock:
-                self.scheduler.tick(time.monotonic())
-                load, loaded = self.scheduler.loading, self.scheduler.loaded
-                self.lock.notify_all()
-                self.lock.wait(0.02)
-            if load and loaded:
-                error = self.load(load, loaded.context)
-                with self.lock:
-                    if self.scheduler.loading is load:
-                        self.scheduler.load_ended(time.monotonic(), error)
-
-    def load(self, request: scheduler.Request, context: int) -> str:
-        """Load for real; what went wrong."""
+    def load(self, model: str) -> Any:
+        """Load for real; raises TurnedAwayError."""
+        layer, config, digest = image(model)
+        name, blob = model if ":" in model else f"{model}:latest", blob_path(layer)
+        context = int(config["parameters"].get("num_ctx", os.environ["OLLAMA_CONTEXT_LENGTH"]))
+        found = {"name": name, "digest": digest, "size": layer["size"], "size_vram": layer["size"]}
+        self.listed = {**found, "context_length": context}
         try:
-            layer, _, self.digest = image(self.name)
-            blob = blob_path(layer)
             if blob.stat().st_size != layer["size"]:
-                return "blob truncated"
-            self.scheduler.size = layer["size"]
-            end = time.monotonic() + setting("load_seconds")
-            while time.monotonic() < end and self.scheduler.loading is request:
-                read_past_the_cache(blob)
+                raise ValueError("blob truncated")
             import xllamacpp
 
             params = xllamacpp.CommonParams()
@@ -191,79 +147,43 @@ class Runner:
             with socket.socket() as free:  # the library's own server wants a port, on loopback
                 free.bind(("127.0.0.1", 0))
                 params.hostnames, params.port = ["127.0.0.1"], free.getsockname()[1]
-            self.server = xllamacpp.Server(params)
+            return xllamacpp.Server(params)
         except Exception as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
+            self.listed = {}
+            raise TurnedAwayError(500, f"{type(error).__name__}: {error}") from None
 
     @contextmanager
-    def turn(self, handler: "Handler", model: str, asked: dict[str, Any]) -> Iterator[None]:
-        """Wait until it is this request's turn. Raises TurnedAwayError, and ConnectionError where the caller left."""
-        options = {**image(model)[1]["parameters"], **asked.get("options", {})}
-        request = scheduler.Request(
-            int(options.get("num_ctx", 0)),
-            seconds(asked.get("keep_alive")),
-            int(options.get("num_gpu", -1)),
-            not asked.get("prompt"),
-        )
-        with self.lock:
-            self.name = model
-            if not self.scheduler.arrive(request, time.monotonic()):
-                raise TurnedAwayError(503, "server busy, please try again.  maximum pending requests exceeded")
+    def turn(self, handler: "Handler", model: str, *, empty: bool) -> Iterator[None]:
+        """Wait until it is this request's turn, or the model is loaded for one that is empty. Raises TurnedAwayError,
+        and ConnectionError where the caller left.
+        """
+        request = object()
+        self.line.append(request)
         try:
-            with self.lock:
-                while not (self.scheduler.serving is request or (request.empty and request.admitted) or request.error):
-                    if handler.gone():
-                        raise ConnectionError
-                    self.lock.wait(0.05)
-            if request.error:
-                raise TurnedAwayError(500, request.error)
+            while self.line[0] is not request and not (empty and self.server):
+                if handler.gone():
+                    raise ConnectionError
+                time.sleep(0.02)
+            if not self.server:
+                loaded = self.load(model)
+                if handler.gone():  # which ends a load, too
+                    self.listed = {}
+                    raise ConnectionError
+                self.server = loaded
             yield
         finally:
-            with self.lock:
-                self.scheduler.ended(request, time.monotonic())
-
-    def unload(self) -> None:
-        with self.lock:
-            self.scheduler.unload(time.monotonic())
+            self.line.remove(request)
 
     def running(self) -> list[dict[str, Any]] | None:
-        with self.lock:
-            found = self.scheduler.running(time.monotonic())
-        if found is None:
+        """What `/api/ps` lists; None where it does not answer."""
+        if self.listed and not self.server and self.ps_waits:
             return None
-        now, name = time.time() - time.monotonic(), self.name if ":" in self.name else f"{self.name}:latest"
-        return [
-            {
-                "name": name,
-                "model": name,
-                "digest": self.digest,
-                "size": self.scheduler.size,
-                "size_vram": vram,
-                "context_length": context,
-                "expires_at": datetime.fromtimestamp(now + expires, UTC).isoformat(),
-            }
-            for context, vram, expires in found
-        ]
+        return [self.listed] if self.listed else []
 
     def tokens(self, prompt: str, count: int) -> str:
         answer = self.server.handle_completions({"prompt": prompt, "max_tokens": count, "stream": False})
         first = answer[0] if isinstance(answer, list) else answer
         return str(first["choices"][0]["text"])
-
-
-def read_past_the_cache(path: Path) -> None:
-    """Read a file from its device, as a load does of one that the page cache cannot hold; a tmpfs has no device."""
-    buffer = mmap.mmap(-1, 1 << 20)
-    try:
-        file = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    except OSError:
-        return time.sleep(0.01)
-    try:
-        while os.readv(file, [buffer]) == len(buffer):
-            continue
-    finally:
-        os.close(file)
 
 
 RUNNER: Any = Runner() if sys.argv[1:2] == ["serve"] else None
@@ -304,11 +224,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         model = asked["model"]
         if not manifest_path(model).is_file():
             return self.answer(404, {"error": f"model '{model}' not found"})
-        if not asked.get("prompt") and seconds(asked.get("keep_alive")) == 0:
-            RUNNER.unload()
-            return self.answer(200, {"model": model, "response": "", "done": True, "done_reason": "unload"})
         try:
-            with RUNNER.turn(self, model, asked):
+            with RUNNER.turn(self, model, empty=not asked.get("prompt")):
                 self.generate(model, asked)
         except TurnedAwayError as error:
             status, message = error.args
@@ -330,8 +247,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         _, brace, played = asked["prompt"].partition("{")
         played = json.loads(brace + played) if brace else {}
         wanted, pace = int(options.get("num_predict", 16)), float(played.get("pace_seconds", 0))
-        thinks = ".Thinking" in image(model)[1]["template"] and asked.get("think", RUNNER.thinks_unasked)
-        self.read_prompt(float(played.get("prompt_seconds", setting("prompt_seconds"))))
+        thinks = ".Thinking" in image(model)[1]["template"] and RUNNER.thinks_unasked
+        slow = STANDIN / "prompt_seconds"
+        self.read_prompt(float(played.get("prompt_seconds", slow.read_text() if slow.exists() else 0)))
         said = {"model": model, "response": ""}
         if asked.get("stream", True):
             return self.stream(said, "thinking" if thinks else "response", asked["prompt"], wanted, pace)

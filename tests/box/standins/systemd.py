@@ -246,8 +246,6 @@ class Manager:
             if unit.process:
                 os.killpg(unit.process.pid, signal.Signals[f"SIG{names[0]}"])
             return 0 if unit.process else 3
-        if verb == "is-active":
-            return 0 if self.unit(names[0]).state == "active" else 3
         if verb == "poweroff":
             threading.Thread(target=self.end_all, daemon=True).start()
             return 0
