@@ -85,3 +85,16 @@ class Aws:
         """Run independent reads (functions without arguments) at the same time; in order, first failure raised."""
         with ThreadPoolExecutor(max_workers=len(reads) or 1) as pool:
             return [future.result() for future in [pool.submit(read) for read in reads]]
+
+
+def stack_output(aws: Aws, fleet: str, stack: str, key: str) -> str:
+    """What one of the fleet's stacks says under that name; raises MissingError while it says nothing."""
+    name = names.stack(fleet, stack)
+    found = aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]
+    for output in found.get("Outputs", ()):
+        if output["OutputKey"] == key:
+            return str(output["OutputValue"])
+    raise MissingError(
+        f"{name} is {found['StackStatus']}: it has no {key} yet",
+        "wait while it is IN_PROGRESS; else read its events, then `make deploy`, which deletes what is left of it",
+    )

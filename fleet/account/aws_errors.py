@@ -78,6 +78,11 @@ _IAM_PREFIX = {"elbv2": "elasticloadbalancing", "service-quotas": "servicequotas
 # Where the permission is not named as the call.
 _PERMISSION = {
     "s3:HeadObject": "s3:GetObject",
+    "s3:ListBuckets": "s3:ListAllMyBuckets",
+    "s3:ListObjectVersions": "s3:ListBucketVersions",
+    "s3:ListMultipartUploads": "s3:ListBucketMultipartUploads",
+    "s3:ListParts": "s3:ListMultipartUploadParts",
+    **dict.fromkeys(("s3:CreateMultipartUpload", "s3:UploadPart", "s3:CompleteMultipartUpload"), "s3:PutObject"),
     "lambda:Invoke": "lambda:InvokeFunction",
     "dynamodb:TransactWriteItems": "dynamodb:PutItem",
 }

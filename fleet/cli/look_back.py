@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from fleet.account.access import Aws
+from fleet.account.access import Aws, stack_output
 from fleet.cli import tables
 from fleet.cli.context import Operator, folder, json_option, pass_operator, print_json
 from fleet.core import names
@@ -160,6 +160,4 @@ def _play(
 
 def _endpoint(operator: Operator) -> str:
     suffix = names.STACK_GATEWAY if operator.settings.gateway else "group"  # with one, nobody else may call the fleet's
-    name = names.stack(operator.settings.fleet_name, suffix)
-    outputs = operator.aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]["Outputs"]
-    return str(next(output["OutputValue"] for output in outputs if output["OutputKey"] == names.OUTPUT_ENDPOINT))
+    return stack_output(operator.aws, operator.settings.fleet_name, suffix, names.OUTPUT_ENDPOINT)

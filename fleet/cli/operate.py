@@ -52,7 +52,7 @@ WATCH_SECONDS = 10.0
 def status_command(operator: Operator, watch: bool, as_json: bool) -> None:
     """Say whether the fleet is all right, and what the watchdog last decided and why.
 
-    Mode, lever (parameter and group), boxes, targets, alarm, decisions, dollars per day. At most 13 calls, reads only.
+    Mode, lever (parameter and group), boxes, targets, alarm, decisions, dollars per day. A dozen calls, reads only.
     Ends with 0 if all is right, 3 if something needs you.
 
     \b

@@ -50,7 +50,10 @@ def find(aws: Aws, bucket: str, settings: Settings) -> Built:
         raise _refused(key, [problem])
     layers = json.loads(raw)["layers"]
     texts, problems = _texts(aws, bucket, layers)
-    asked = _asked(_read(aws, bucket, model.modelfile.key).decode(errors="replace"))
+    try:
+        asked = _asked(_read(aws, bucket, model.modelfile.key).decode(errors="replace"))
+    except modelfile.ModelfileError as error:  # put there by hand: publish takes none like it
+        raise UserError(f"publish: {model.modelfile.key} in the store is no Modelfile ({error}): publish one") from None
     for kind in ("system", "template", "license"):
         if kind in asked and texts.get(kind) != asked[kind]:
             problems.append(f"its {kind} is not the Modelfile's")

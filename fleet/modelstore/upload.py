@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fleet.account.access import Aws
-from fleet.account.aws_errors import MissingError
+from fleet.account.access import Aws, stack_output
 from fleet.config.settings import Artifact, Settings
 from fleet.core import names
 from fleet.core.errors import UserError
@@ -126,15 +125,7 @@ def _sha256(path: Path, progress: Callable[[int], None]) -> str:
 
 def store_bucket(aws: Aws, fleet: str) -> str:
     """The store's bucket, as its stack says; raises MissingError while there is no store."""
-    name = names.stack(fleet, "store")
-    stack = aws.call("cloudformation", "DescribeStacks", StackName=name)["Stacks"][0]
-    for output in stack.get("Outputs", ()):
-        if output["OutputKey"] == names.OUTPUT_BUCKET:
-            return str(output["OutputValue"])
-    raise MissingError(
-        f"{name} is {stack['StackStatus']}: it names no bucket",
-        "wait while it is IN_PROGRESS; else read its events, then `make deploy`, which deletes what is left of it",
-    )
+    return stack_output(aws, fleet, "store", names.OUTPUT_BUCKET)
 
 
 def missing(aws: Aws, bucket: str, settings: Settings) -> list[str]:

@@ -78,6 +78,13 @@ def test_a_denial_quotes_the_action_and_the_resource_that_aws_names() -> None:
     ("service", "operation", "action"),
     [
         ("s3", "HeadObject", "s3:GetObject"),
+        ("s3", "ListBuckets", "s3:ListAllMyBuckets"),
+        ("s3", "ListObjectVersions", "s3:ListBucketVersions"),
+        ("s3", "ListMultipartUploads", "s3:ListBucketMultipartUploads"),
+        ("s3", "ListParts", "s3:ListMultipartUploadParts"),
+        ("s3", "CreateMultipartUpload", "s3:PutObject"),
+        ("s3", "UploadPart", "s3:PutObject"),
+        ("s3", "CompleteMultipartUpload", "s3:PutObject"),
         ("lambda", "Invoke", "lambda:InvokeFunction"),
         ("elbv2", "DescribeTargetHealth", "elasticloadbalancing:DescribeTargetHealth"),
         ("cloudwatch", "DescribeAlarms", "cloudwatch:DescribeAlarms"),

@@ -505,7 +505,7 @@ FOUND: tuple[tuple[Any, dict[str, Any], dict[str, Any], Level, str], ...] = (
     (fleet.artifacts, stored(**ALL), {}, PASS, "18.0 GB"),
     (fleet.artifacts, {}, {}, WARN, ""),
     *(
-        (fleet.artifacts, store_is(status), {}, WARN, f"llm-store is {status}: it names no bucket")
+        (fleet.artifacts, store_is(status), {}, WARN, f"llm-store is {status}: it has no BucketName yet")
         for status in ("REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE")
     ),
     (

@@ -111,6 +111,13 @@ def test_system_prompt_where_the_modelfile_has_none_is_not_released(aws: Aws, se
         release.find(aws, BUCKET, settings)
 
 
+def test_a_modelfile_that_somebody_put_there_by_hand_is_told_with_its_line(aws: Aws, settings: Settings) -> None:
+    put(aws, settings.model.modelfile.key, b"FROM ./model.gguf\nSPEAK up\n")
+    build(aws, settings, BUILT)
+    with pytest.raises(UserError, match=r"Modelfile in the store is no Modelfile \(line 2: SPEAK is no instruction"):
+        release.find(aws, BUCKET, settings)
+
+
 def test_text_that_is_not_what_its_digest_says_is_not_released(aws: Aws, settings: Settings) -> None:
     build(aws, settings, BUILT)
     digest = hashlib.sha256(SYSTEM.encode()).hexdigest()
