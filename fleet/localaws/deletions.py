@@ -7,6 +7,7 @@ from moto.ec2.models.internet_gateways import InternetGateway
 from moto.ec2.models.route_tables import RouteTable
 from moto.ec2.models.security_groups import SecurityGroupIngress
 from moto.ec2.models.subnets import Subnet
+from moto.ecs.models import Cluster
 from moto.elbv2.models import elbv2_backends
 
 from fleet.localaws import in_place
@@ -51,6 +52,11 @@ def _delete_ingress(rule: Any, account: str, region: str) -> None:
     )
 
 
+def _delete_cluster(cluster: Any, account: str, region: str) -> None:
+    client("ecs", region).delete_cluster(cluster=cluster.name)
+
+
+Cluster.delete = _delete_cluster  # type: ignore[attr-defined]
 InternetGateway.delete = _delete_gateway  # type: ignore[attr-defined]
 RouteTable.delete = _delete_route_table  # type: ignore[attr-defined]
 Subnet.delete = _delete_subnet  # type: ignore[attr-defined]
