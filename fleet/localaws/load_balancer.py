@@ -48,12 +48,8 @@ def create_balancer(
 
 @extend(models.FakeLoadBalancer, "get_cfn_attribute")
 def balancer_attribute(original: Any, balancer: Any, name: str) -> Any:
-    """The full name, which metrics use as a dimension, and the security groups."""
-    if name == "LoadBalancerFullName":
-        return balancer.arn.split(":loadbalancer/", 1)[1]
-    if name == "SecurityGroups":
-        return balancer.security_groups
-    return original(balancer, name)
+    """The full name, which metrics use as a dimension."""
+    return balancer.arn.split(":loadbalancer/", 1)[1] if name == "LoadBalancerFullName" else original(balancer, name)
 
 
 @extend(models.FakeTargetGroup, "create_from_cloudformation_json")
@@ -103,12 +99,7 @@ def _keep_to_one_balancer(backend: Any, listener: Any) -> None:
 
 
 def _target_group_attribute(group: Any, name: str) -> Any:
-    return {
-        "TargetGroupFullName": group.arn.split(":", 5)[5],
-        "TargetGroupName": group.name,
-        "TargetGroupArn": group.arn,
-        "LoadBalancerArns": group.load_balancer_arns,
-    }[name]
+    return {"TargetGroupFullName": group.arn.split(":", 5)[5]}[name]
 
 
 def _delete_listener(listener: Any, account: str, region: str) -> None:
