@@ -17,7 +17,6 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 from aiohttp import web
@@ -27,6 +26,7 @@ from fleet.core import cdk_cli, names
 from fleet.demo.acts import DemoError, must
 from fleet.demo.screen import Narrator
 from fleet.localaws.task_host import Service
+from fleet.localaws.task_standins import StandInModel
 
 SCALE = 24  # seconds of the fleet in a real one: 30 s in all
 MODEL = "house-model:31b-q4"
@@ -45,7 +45,6 @@ class DemoRequest:
     at: float
     stream: bool
     by: str = ""
-    first: float = 0.0
     seconds: float = 0.0
     tokens: int = 0
     error: str = ""
@@ -58,53 +57,6 @@ class Played:
     everybody: list[DemoRequest]
     cloud_asked: int  # requests that reached its stand-in
     gpu_again: float  # real seconds from the successor's serving to its first request
-
-
-class Engine:
-    """A stand-in for a box: one answer at a time, the others in line; while it drains, whoever comes is sent away."""
-
-    def __init__(self, token_seconds: float, line: bool) -> None:
-        self._token_seconds, self._line, self._one = token_seconds, line, asyncio.Lock()
-        self.draining, self.address = False, ""
-        self.asked: list[float] = []  # when, on the monotonic clock
-
-    async def listen(self) -> None:
-        """On a port of the kernel's choice."""
-        app = web.Application()
-        app.router.add_post("/v1/chat/completions", self._complete)
-        runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.address = f"127.0.0.1:{runner.addresses[0][1]}"
-
-    async def _complete(self, request: web.Request) -> web.StreamResponse:
-        if self.draining:
-            return web.json_response({"error": {"message": "this box is leaving"}}, status=503)
-        self.asked.append(time.monotonic())
-        body = await request.json()
-        if not self._line:
-            return await self._answer(request, body)
-        async with self._one:
-            return await self._answer(request, body)
-
-    async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
-        count = min(body["max_tokens"], LONG_TOKENS)
-        usage = {"prompt_tokens": 8, "completion_tokens": count, "total_tokens": 8 + count}
-        if not body["stream"]:
-            await asyncio.sleep(count * self._token_seconds)
-            message = {"role": "assistant", "content": "word " * count}
-            choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": "stop"}
-            return web.json_response({"choices": [choice], "usage": usage})
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        for number in range(count + 1):
-            choice = {"index": 0, "delta": {"content": "word "}, "finish_reason": None}
-            if number == count:
-                choice |= {"delta": {}, "finish_reason": "stop"}
-            await response.write(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
-            await asyncio.sleep(self._token_seconds)
-        await response.write(b"data: [DONE]\n\n")
-        return response
 
 
 def environment(scale: float) -> dict[str, str]:
@@ -127,7 +79,6 @@ async def ask(session: aiohttp.ClientSession, url: str, asked: DemoRequest, toke
                 asked.error = f"refused with {answer.status}"
             async for line in answer.content:
                 if b'"content"' in line:
-                    asked.first = asked.first or (time.monotonic() - began) * scale
                     asked.tokens += 1
                     asked.by = "fallback" if b'"model":"cloud"' in line else "gpu"
                 if b"nobody_answers" in line:  # its 200 was out already
@@ -162,12 +113,10 @@ async def _callers(url: str, scale: float, every: float) -> list[DemoRequest]:
 
 async def play(folder: Path, scale: float, every: float = EVERY) -> Played:
     """The act in this process; a request comes `every` so many seconds. Tasks' logs go into `folder`."""
-    engine = Engine(GPU_SECONDS / TOKENS / scale, line=True)
-    cloud = Engine(CLOUD_SECONDS / TOKENS / scale, line=False)
+    engine, cloud = StandInModel(GPU_SECONDS / TOKENS / scale, line=True), StandInModel(CLOUD_SECONDS / TOKENS / scale)
     await engine.listen()
-    await cloud.listen()
     service = Service(folder)
-    await service.begin(f"http://{cloud.address}/v1")
+    await service.begin(cloud)
     await service.gpu(engine.address)
     state = await service.deploy(2, environment(scale))
     try:

@@ -24,29 +24,13 @@ activities: dict[str, list[dict[str, Any]]] = {}  # group name -> newest first
 refreshes: dict[str, list[dict[str, Any]]] = {}  # the same
 ACTIVE = {"Pending", "InProgress", "Cancelling"}
 
-# Properties that moto's constructor does not take, and the attribute from which a Describe answer reads them.
-EXTRA = {
-    "DefaultInstanceWarmup": "default_instance_warmup",
-    "InstanceMaintenancePolicy": "instance_maintenance_policy",
-}
-
-
-def _with_numbers(policy: dict[str, Any]) -> dict[str, Any]:
-    """A distribution's numbers may come as strings, from a template parameter."""
-    distribution = {
-        key: int(value) if isinstance(value, str) and value.isdigit() else value
-        for key, value in policy.get("InstancesDistribution", {}).items()
-    }
-    return {**policy, "InstancesDistribution": distribution}
-
 
 # --- from the template ----------------------------------------------------------------------------------------
 
 
 def _apply(group: Any, properties: dict[str, Any]) -> None:
     group.capacity_rebalance = str(properties.get("CapacityRebalance", "")).lower() == "true"
-    for name, attribute in EXTRA.items():
-        setattr(group, attribute, properties.get(name))
+    group.default_instance_warmup = properties.get("DefaultInstanceWarmup")
     for hook in properties.get("LifecycleHookSpecificationList", []):
         group.autoscaling_backend.create_lifecycle_hook(
             name=hook["LifecycleHookName"],
@@ -60,11 +44,8 @@ def _apply(group: Any, properties: dict[str, Any]) -> None:
 @extend(Group, "create_from_cloudformation_json")
 def create(original: Any, cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any) -> Any:
     """A group with everything that its template says."""
-    properties = template["Properties"]
-    if "MixedInstancesPolicy" in properties:
-        properties["MixedInstancesPolicy"] = _with_numbers(properties["MixedInstancesPolicy"])
     group = original(cls, name, template, account, region, **kwargs)
-    _apply(group, properties)
+    _apply(group, template["Properties"])
     return group
 
 
@@ -145,7 +126,7 @@ def update(original: Any, group: Any, **kwargs: Any) -> None:
     if group.mixed_instances_policy and not kwargs.get("launch_template"):
         present = group.mixed_instances_policy
         present["LaunchTemplate"]["LaunchTemplateSpecification"].pop("LaunchTemplateName", None)
-        policy = _with_numbers({**present, **(policy or {})})
+        policy = {**present, **(policy or {})}
     original(group, **{**kwargs, "mixed_instances_policy": policy})
     group.set_desired_capacity(group.desired_capacity)
 

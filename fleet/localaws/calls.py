@@ -24,7 +24,6 @@ MODELS = {"monitoring": "cloudwatch", "elasticloadbalancing": "elbv2", "serviceq
 IAM_PREFIXES = {"monitoring": "cloudwatch"}
 
 CREDENTIAL = re.compile(r"Credential=([^/]+)/\d+/([^/]+)/([^/]+)/aws4_request")
-PRESIGNED = re.compile(r"X-Amz-Credential=([^&]+?)(?:%2F|/)\d+(?:%2F|/)([^&]+?)(?:%2F|/)([^&]+?)(?:%2F|/)aws4_request")
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,7 @@ class Call:
 
 def parse(environ: dict[str, Any]) -> Call | None:
     """The call that a WSGI request makes; None where it is not signed. Leaves the body readable for moto."""
-    signature = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", "")) or PRESIGNED.search(
-        environ.get("QUERY_STRING", "")
-    )
+    signature = CREDENTIAL.search(environ.get("HTTP_AUTHORIZATION", ""))
     if not signature:
         return None
     access_key, region, signing_name = signature.groups()

@@ -21,8 +21,6 @@ def get_spot_placement_scores(call: Call) -> dict[str, Any]:
     region = call.parameters.get("RegionNames", [call.region])[0]
     zones = {subnet.availability_zone_id for subnet in ec2_backends[ACCOUNT][region].describe_subnets()}
     score = _score["value"] if len(types) >= 3 else 1  # aws-behaviours: score-needs-three-types
-    if not call.parameters.get("SingleAvailabilityZone"):
-        return {"SpotPlacementScores": [{"Region": region, "Score": score}]}
     return {
         "SpotPlacementScores": [
             {"Region": region, "AvailabilityZoneId": zone, "Score": score} for zone in sorted(zones)

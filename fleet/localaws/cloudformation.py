@@ -1,7 +1,6 @@
 """CloudFormation's engine where moto's differs: what counts as a change, how failures end, how change sets behave.
 
 - A value behind an SSM-typed parameter is compared on every deploy, as CloudFormation does.
-- An updated resource whose attributes change (a launch template's version) updates its dependents.
 - A new stack tag updates what carries tags, literal values included.
 - A failure ends in a failed stack with its reason as an event, never in a 500 that a client retries into a "success".
 """
@@ -18,22 +17,20 @@ from moto.cloudformation.exceptions import ValidationError
 from fleet.localaws.exports import check_exports, exported, publish_exports
 from fleet.localaws.patching import extend
 
-# An update in place changes an attribute that dependents use.
-PASSES_CHANGES_ON = {"AWS::EC2::LaunchTemplate"}
 # A stack tag is passed on by updating the resource with all its properties, written values included.
 REWRITTEN_BY_TAGS = {"AWS::SSM::Parameter", "AWS::AutoScaling::AutoScalingGroup"}
 IMAGE = "ami-04681a1dbd79675a5"  # one that moto knows
 KEPT = {"Retain", "RetainExceptOnCreate"}
 
 
-def references(node: Any, *, kinds: tuple[str, ...] = ("Ref", "Fn::GetAtt")) -> set[str]:
+def references(node: Any) -> set[str]:
     """Logical ids that a piece of template refers to."""
     if isinstance(node, list):
-        return set().union(*(references(item, kinds=kinds) for item in node))
+        return set().union(*(references(item) for item in node))
     if not isinstance(node, dict):
         return set()
-    found = set().union(*(references(item, kinds=kinds) for item in node.values()))
-    for kind in kinds:
+    found = set().union(*(references(item) for item in node.values()))
+    for kind in ("Ref", "Fn::GetAtt"):
         target = node.get(kind)
         if isinstance(target, str | list):
             found.add(target[0] if isinstance(target, list) else target.split(".")[0])
@@ -118,19 +115,14 @@ def build_resource_diff(
     for resource in (*old.values(), *new.values()):
         resource.setdefault("Properties", {})  # moto adds it to one side only, and then sees a change
     diff: dict[str, list[str]] = original(resources, template, parameters)
-    modified = [name for name in diff["Modify"] if new[name]["Properties"] != old[name]["Properties"]]
     retagged = getattr(resources, "new_tags", False)
     moved = moved_parameters(resources, template, parameters)
-    passing = {name for name in modified if new[name]["Type"] in PASSES_CHANGES_ON}
-    for name, resource in new.items():
-        if name not in old or name in modified:
-            continue
-        properties = resource["Properties"]
-        # An update in place leaves the id as it is: who refers to that alone sees no change.
-        touched = references(properties) & moved or references(properties, kinds=("Fn::GetAtt",)) & passing
-        if touched or (retagged and resource["Type"] in REWRITTEN_BY_TAGS):
-            modified.append(name)
-    return {**diff, "Modify": [name for name in in_order(new) if name in modified]}
+    touched = {
+        name
+        for name, resource in new.items()
+        if references(resource["Properties"]) & moved or (retagged and resource["Type"] in REWRITTEN_BY_TAGS)
+    }
+    return {**diff, "Modify": [name for name in new if name in old and (name in diff["Modify"] or name in touched)]}
 
 
 def in_order(resources: dict[str, Any]) -> list[str]:

@@ -7,10 +7,13 @@ from moto.ec2.models.internet_gateways import InternetGateway
 from moto.ec2.models.route_tables import RouteTable
 from moto.ec2.models.security_groups import SecurityGroupIngress
 from moto.ec2.models.subnets import Subnet
+from moto.ecs.models import Cluster
 from moto.elbv2.models import elbv2_backends
+from moto.iam.models import ManagedPolicy, Role, iam_backends
 
 from fleet.localaws import in_place
 from fleet.localaws.loopback import client
+from fleet.localaws.patching import extend
 
 
 def _delete_gateway(gateway: Any, account: str, region: str) -> None:
@@ -51,7 +54,26 @@ def _delete_ingress(rule: Any, account: str, region: str) -> None:
     )
 
 
+def _delete_policy(policy: Any, account: str, region: str) -> None:
+    client("iam", region).delete_policy(PolicyArn=policy.arn)
+
+
+@extend(Role, "delete_from_cloudformation_json")
+def delete_role(original: Any, cls: Any, name: str, template: Any, account: str, region: str) -> None:
+    """CloudFormation detaches a role's policies before it deletes the role."""
+    iam = iam_backends[account]["aws"]
+    for arn in list(iam.get_role(name).managed_policies):
+        iam.detach_role_policy(arn, name)
+    original(cls, name, template, account, region)
+
+
+def _delete_cluster(cluster: Any, account: str, region: str) -> None:
+    client("ecs", region).delete_cluster(cluster=cluster.name)
+
+
+Cluster.delete = _delete_cluster  # type: ignore[attr-defined]
 InternetGateway.delete = _delete_gateway  # type: ignore[attr-defined]
+ManagedPolicy.delete = _delete_policy  # type: ignore[attr-defined]
 RouteTable.delete = _delete_route_table  # type: ignore[attr-defined]
 Subnet.delete = _delete_subnet  # type: ignore[attr-defined]
 SecurityGroupIngress.delete = _delete_ingress  # type: ignore[attr-defined]

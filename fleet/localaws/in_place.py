@@ -10,9 +10,10 @@ from typing import Any
 from moto.cloudwatch.models import cloudwatch_backends
 from moto.elbv2.models import elbv2_backends
 from moto.events.models import events_backends
-from moto.iam.models import iam_backends
+from moto.iam.models import Role, iam_backends
 
 from fleet.localaws.loopback import client
+from fleet.localaws.patching import extend
 
 Properties = dict[str, Any]
 
@@ -66,9 +67,19 @@ def _role(role: Any, properties: Properties, account: str, region: str) -> None:
     iam = iam_backends[account]["aws"]
     old, new = (set(each.get("ManagedPolicyArns", [])) for each in (role.resolved_properties, properties))
     for arn in new - old:
-        iam.attach_role_policy(arn, role.name)
+        if not arn.startswith("arn:aws:iam::aws:"):  # AWS's own, which the bootstrap's roles name, are not in moto
+            iam.attach_role_policy(arn, role.name)
     for arn in old - new:
         iam.detach_role_policy(arn, role.name)
+
+
+@extend(Role, "create_from_cloudformation_json")
+def create_role(original: Any, cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any) -> Any:
+    """moto attaches no managed policy to a new role, and keeps an inline one as no JSON."""
+    role = original(cls, name, template, account, region, **kwargs)
+    role.resolved_properties = {}
+    _role(role, template["Properties"], account, region)
+    return role
 
 
 def _rule(rule: Any, properties: Properties, account: str, region: str) -> None:

@@ -17,43 +17,25 @@ _health: dict[str, str] = {}  # instance id -> state, where a test has set one
 _changes: dict[str, list[tuple[datetime, bool]]] = {}  # and since when it has been healthy, or not
 
 
-@extend(models.ELBv2Backend, "create_load_balancer")
-def create_load_balancer(original: Any, backend: models.ELBv2Backend, *args: Any, **kwargs: Any) -> Any:
-    """A network balancer's ARN says net/, an application one's app/."""
-    balancer = original(backend, *args, **kwargs)
-    if kwargs.get("loadbalancer_type") == "network":
-        del backend.load_balancers[balancer.arn]
-        balancer.arn = balancer.arn.replace(":loadbalancer/app/", ":loadbalancer/net/")
-        backend.load_balancers[balancer.arn] = balancer
-    return balancer
-
-
 @extend(models.FakeLoadBalancer, "create_from_cloudformation_json")
-def create_balancer(
-    original: Any, cls: Any, resource_name: str, cloudformation_json: Any, account_id: str, region_name: str, **_: Any
-) -> Any:
-    """From the template, with type, security groups and attributes."""
-    properties = cloudformation_json["Properties"]
-    balancer = models.elbv2_backends[account_id][region_name].create_load_balancer(
-        resource_name,
-        properties.get("SecurityGroups") or [],
-        properties.get("Subnets"),
-        scheme=properties.get("Scheme", "internet-facing"),
-        loadbalancer_type=properties.get("Type", "application"),
-        tags=properties.get("Tags"),
-    )
+def create_balancer(original: Any, cls: Any, name: str, template: Any, account: str, region: str, **kwargs: Any) -> Any:
+    """From the template, with type, security groups and attributes; a network balancer's ARN says net/."""
+    properties = template["Properties"]
+    balancer = original(cls, name, template, account, region, **kwargs)
+    if properties.get("Type") == "network":
+        balancers = models.elbv2_backends[account][region].load_balancers
+        balancer = balancers.pop(balancer.arn)
+        balancer.type, balancer.arn = "network", balancer.arn.replace(":loadbalancer/app/", ":loadbalancer/net/")
+        balancers[balancer.arn] = balancer
+    balancer.security_groups = properties.get("SecurityGroups") or []
     balancer.attrs.update({item["Key"]: item["Value"] for item in properties.get("LoadBalancerAttributes", [])})
     return balancer
 
 
 @extend(models.FakeLoadBalancer, "get_cfn_attribute")
 def balancer_attribute(original: Any, balancer: Any, name: str) -> Any:
-    """The full name, which metrics use as a dimension, and the security groups."""
-    if name == "LoadBalancerFullName":
-        return balancer.arn.split(":loadbalancer/", 1)[1]
-    if name == "SecurityGroups":
-        return balancer.security_groups
-    return original(balancer, name)
+    """The full name, which metrics use as a dimension."""
+    return balancer.arn.split(":loadbalancer/", 1)[1] if name == "LoadBalancerFullName" else original(balancer, name)
 
 
 @extend(models.FakeTargetGroup, "create_from_cloudformation_json")
@@ -103,12 +85,7 @@ def _keep_to_one_balancer(backend: Any, listener: Any) -> None:
 
 
 def _target_group_attribute(group: Any, name: str) -> Any:
-    return {
-        "TargetGroupFullName": group.arn.split(":", 5)[5],
-        "TargetGroupName": group.name,
-        "TargetGroupArn": group.arn,
-        "LoadBalancerArns": group.load_balancer_arns,
-    }[name]
+    return {"TargetGroupFullName": group.arn.split(":", 5)[5]}[name]
 
 
 def _delete_listener(listener: Any, account: str, region: str) -> None:
@@ -137,7 +114,7 @@ def health_for(original: Any, group: Any, target: dict[str, Any], ec2: Any) -> A
 
 @extend(models.ELBv2Backend, "describe_target_health")
 def describe_target_health(original: Any, backend: Any, *args: Any, **kwargs: Any) -> list[Any]:
-    """A box that was ended is no target any more: its group deregisters it (moto keeps it, and healthy)."""
+    """A box that was ended is no target any more: its group deregisters it (moto only where EC2 was told to)."""
     gone = {box.id for box in backend.ec2_backend.all_instances() if box._state.name in ("shutting-down", "terminated")}
     return [status for status in original(backend, *args, **kwargs) if status.instance_id not in gone]
 

@@ -18,15 +18,7 @@ from fleet.localaws.patching import extend
 
 METRIC = ("AWS/NetworkELB", "HealthyHostCount")
 MINUTE = timedelta(minutes=1)
-_members: dict[str, set[str]] = {}  # by the target group's ARN: who has ever been its target
 _ended: dict[str, datetime] = {}
-
-
-@extend(elbv2.ELBv2Backend, "register_targets")
-def register_targets(original: Any, backend: Any, target_group_arn: str, instances: list[Any]) -> Any:
-    """A target leaves its group with its box; the metric's past stays."""
-    _members.setdefault(target_group_arn, set()).update(instance["Id"] for instance in instances)
-    return original(backend, target_group_arn, instances)
 
 
 @extend(Instance, "terminate")
@@ -53,13 +45,14 @@ def get_metric_statistics(
     start, end = (at.astimezone(UTC).replace(tzinfo=None) if at.tzinfo else at for at in (start_time, end_time))
     if (namespace, metric_name) != METRIC:
         return original(backend, namespace, metric_name, start, end, period, stats, dimensions, unit)
-    group = next((each["Value"] for each in dimensions if each["Name"] == "TargetGroup"), "")
+    name = next((each["Value"] for each in dimensions if each["Name"] == "TargetGroup"), "")
+    balancers = elbv2.elbv2_backends[backend.account_id][backend.region_name]
     boxes = [
         box
-        for arn, ids in _members.items()
-        if group and arn.endswith(f":{group}")
-        for box in elbv2.elbv2_backends[backend.account_id][backend.region_name].ec2_backend.all_instances()
-        if box.id in ids
+        for arn, group in balancers.target_groups.items()
+        if name and arn.endswith(f":{name}")
+        for box in balancers.ec2_backend.all_instances()
+        if box.id in {*group.targets, *group.deregistered_targets, *group.terminated_targets}
     ]
     found: list[cloudwatch.Statistics] = []
     minute = start.replace(second=0, microsecond=0)

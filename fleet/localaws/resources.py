@@ -42,15 +42,10 @@ class Declared(CloudFormationModel):
     def cloudformation_type(cls) -> str:
         return cls.TYPE
 
-    @classmethod
-    def has_cfn_attr(cls, attr: str) -> bool:
-        return attr in {"Arn", "Id"}
-
     def get_cfn_attribute(self, attribute_name: str) -> Any:
-        if attribute_name == "Arn":
-            service, _, kind = self.TYPE.removeprefix("AWS::").lower().partition("::")
-            return f"arn:aws:{service}:{self.region}:{ACCOUNT}:{kind}:{self.name}"
-        return self.name
+        """The ARN; of these types no template asks for more."""
+        service, _, kind = self.TYPE.removeprefix("AWS::").lower().partition("::")
+        return f"arn:aws:{service}:{self.region}:{ACCOUNT}:{kind}:{self.name}"
 
     @classmethod
     def create_from_cloudformation_json(

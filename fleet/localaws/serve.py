@@ -18,10 +18,26 @@ from moto.core.routing import get_service_router
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import BaseWSGIServer, make_server
 
-from fleet.localaws import REGION, calls, control, credentials, lambdas
+# Importing a module of ours is what extends moto; docs/embedded.md gives the reasons.
+from fleet.localaws import (  # noqa: F401
+    REGION,
+    auto_scaling_calls,
+    calls,
+    capacity,
+    cloudformation,
+    control,
+    credentials,
+    custom_resources,
+    deletions,
+    event_bridge,
+    lambdas,
+    metrics,
+    operator,
+    tasks,
+    updates,
+)
 from fleet.localaws.admission import Keys
 from fleet.localaws.endpoint import Endpoint
-from fleet.localaws.extensions import load
 
 
 class Handler(MotoRequestHandler):
@@ -96,7 +112,6 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # copies are not waited for
     os.environ["MOTO_S3_DEFAULT_KEY_BUFFER_SIZE"] = str(1 << 40)  # copies share an open file's place, not memory
     credentials.configure(Keys(**json.loads(sys.stdin.readline())))
-    load()
     server = listen(Path(sys.argv[1]))
     print(server.port, flush=True)  # noqa: T201  (how the starting process learns the port)
     threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -18,7 +18,7 @@ import aiohttp
 
 from fleet.core import names
 from fleet.core.ports import free_port
-from fleet.localaws.task_standins import ApplicationBalancer, BoxNames, NetworkBalancer, cloud_model
+from fleet.localaws.task_standins import ApplicationBalancer, BoxNames, NetworkBalancer, StandInModel
 
 ROOT = Path(__file__).parents[2]
 HEALTHY_SECONDS = 60
@@ -47,14 +47,13 @@ class Service:
         self._tasks: list[TaskProcess] = []
         self._started = 0
         self._balancer, self._gpus, self._boxes = ApplicationBalancer(), NetworkBalancer(), BoxNames()
-        self._cloud = ""
         self._watching: set[asyncio.Task[None]] = set()
 
-    async def begin(self, cloud: str = "") -> None:
-        """Stand-ins listen before the first task starts. `cloud`: the address of another one than that of here."""
-        await self._balancer.listen()
-        await self._boxes.listen()
-        self._cloud = cloud or await cloud_model()
+    async def begin(self, cloud: StandInModel) -> None:
+        """Stand-ins listen before the first task starts."""
+        for each in (self._balancer, self._boxes, cloud):
+            await each.listen()
+        self._cloud = f"http://{cloud.address}/v1"
 
     async def deploy(self, count: int, environment: dict[str, str]) -> dict[str, Any]:
         """A rolling deployment."""
@@ -170,7 +169,7 @@ def _kill(task: TaskProcess) -> None:
 async def main() -> None:
     """Serve the messages of standard input, one after the other."""
     service = Service(Path(sys.argv[1]))
-    await service.begin()
+    await service.begin(StandInModel(wants_key=True))
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         message = json.loads(line)

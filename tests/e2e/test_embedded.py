@@ -67,6 +67,13 @@ def purchases(aws: localaws.Aws) -> list[str]:
     return [each.get("InstanceLifecycle", "on-demand") for found in reservations for each in found["Instances"]]
 
 
+def targets(aws: localaws.Aws) -> list[str]:
+    balancer = aws.client("elbv2")
+    arn = balancer.describe_target_groups()["TargetGroups"][0]["TargetGroupArn"]
+    found = balancer.describe_target_health(TargetGroupArn=arn)["TargetHealthDescriptions"]
+    return [target["Target"]["Id"] for target in found]
+
+
 def test_template_reaches_the_group_whole(aws: localaws.Aws) -> None:
     assert deploy(aws, template())["StackStatus"] == "CREATE_COMPLETE"
     found = group(aws)
@@ -167,6 +174,7 @@ def test_log_names_the_group_of_an_instance_that_has_left_it(aws: localaws.Aws) 
     for gone in (box, "i-0123456789abcdef0"):
         with pytest.raises(ClientError, match="Instance Id not found"):
             scaling.terminate_instance_in_auto_scaling_group(InstanceId=gone, ShouldDecrementDesiredCapacity=False)
+    assert targets(aws) == [group(aws)["Instances"][0]["InstanceId"]]
     calls = [line for line in aws.requests() if line["action"] == "TerminateInstanceInAutoScalingGroup"]
     assert [line["resources"].get("AutoScalingGroupName") for line in calls] == [GROUP, GROUP, None]
 

@@ -18,6 +18,7 @@ import aiohttp
 from fleet.core import names
 from fleet.demo import callers
 from fleet.localaws.task_host import Service
+from fleet.localaws.task_standins import StandInModel
 
 OUT = Path("out/bench/reclaim.json")
 AGAIN_SECONDS = 1.0  # and the time until somebody asks again
@@ -66,10 +67,10 @@ def measure(every: float) -> tuple[dict[str, Any], list[str]]:
 
 async def _deployed(folder: Path) -> Counter[str]:
     """Who answered while all tasks were replaced."""
-    engine = callers.Engine(callers.GPU_SECONDS / callers.TOKENS / SCALE, line=True)
+    engine = StandInModel(callers.GPU_SECONDS / callers.TOKENS / SCALE, line=True)
     await engine.listen()
     service = Service(folder)
-    await service.begin()
+    await service.begin(StandInModel())
     await service.gpu(engine.address)
     url = (await service.deploy(2, callers.environment(SCALE)))["url"]
     met = [callers.DemoRequest(number * callers.EVERY, stream=number % 2 == 0) for number in range(DEPLOY_REQUESTS)]

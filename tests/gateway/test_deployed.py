@@ -100,7 +100,7 @@ async def test_gpu_answers_and_while_it_is_gone_the_fallback_does_and_says_what_
         before = counted(standing)
         status, by, text = await asked(standing)
         assert (status, by) == (200, "fallback"), text
-        assert "The embedded AWS's stand-in for a cloud model." in text
+        assert "The embedded AWS's stand-in for a model." in text
         status, by, text = await asked(standing, stream=True)
         assert (status, by) == (200, "fallback"), text
         assert text.endswith("data: [DONE]\n\n")
