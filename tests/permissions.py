@@ -17,6 +17,7 @@ from typing import Any
 
 from fleet.localaws import ACCOUNT, REGION, iam_policies
 from fleet.localaws.deployed import Deployed
+from fleet.localaws.iam_policies import listed
 
 ROLES_FILE = "roles.json"
 
@@ -69,7 +70,7 @@ class Role:
         """(action, its statement), one by one."""
         for statement in self.statements:
             if statement["Effect"] == "Allow":
-                for action in _listed(statement["Action"]):
+                for action in listed(statement["Action"]):
                     yield action, statement
 
     def denies(self, call: dict[str, Any]) -> bool:
@@ -143,7 +144,7 @@ def findings(
             if excuse:
                 excused.add(excuse)
             else:
-                resources = ", ".join(_listed(statement["Resource"]))
+                resources = ", ".join(listed(statement["Resource"]))
                 found.add(f"grant without a call: {role.logical_id} {granted} on {resources}")
     found |= {f"exception without use: {' '.join(excuse)}" for excuse in uncalled.keys() - excused}
     return sorted(found)
@@ -152,7 +153,7 @@ def findings(
 def _excuse(
     role: Role, granted: str, statement: dict[str, Any], uncalled: Iterable[tuple[str, str, str]]
 ) -> tuple[str, str, str] | None:
-    resources = _listed(statement["Resource"])
+    resources = listed(statement["Resource"])
     for excuse in uncalled:
         prefix, action, pattern = excuse
         known = role.logical_id.startswith(prefix) and fnmatchcase(granted, action)
@@ -176,7 +177,7 @@ def _covers(statement: dict[str, Any], action: str, call: dict[str, Any]) -> boo
         context["aws:ResourceAccount"] = [ACCOUNT]  # the embedded AWS has one
     for key, told in (("cloudwatch:namespace", "Namespace"), ("aws:TagKeys", "TagKeys")):
         if told in resources:
-            context[key] = _listed(resources[told])
+            context[key] = listed(resources[told])
     return all(iam_policies.applies(statement, action, arn, context) for arn in _arns(call) or ["*"])
 
 
@@ -185,7 +186,7 @@ def _arns(call: dict[str, Any]) -> list[str]:
     resources, here = call["resources"], f"{REGION}:{ACCOUNT}"
     match call["service"]:
         case "ssm":
-            names = _listed(resources.get("Names") or resources.get("Name") or [])
+            names = listed(resources.get("Names") or resources.get("Name") or [])
             return [f"arn:aws:ssm:{here}:parameter/{name.lstrip('/')}" for name in names]
         case "s3":
             bucket, key = resources.get("Bucket"), resources.get("Key")
@@ -214,11 +215,7 @@ def _arns(call: dict[str, Any]) -> list[str]:
 
 
 def _statements(document: Any) -> list[dict[str, Any]]:
-    return _listed((json.loads(document) if isinstance(document, str) else document)["Statement"])
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+    return listed((json.loads(document) if isinstance(document, str) else document)["Statement"])
 
 
 def read(roles_file: Path) -> tuple[list[Role], list[dict[str, Any]]]:
@@ -226,7 +223,7 @@ def read(roles_file: Path) -> tuple[list[Role], list[dict[str, Any]]]:
     folder, raw = roles_file.parent, json.loads(roles_file.read_text())
     roles = [Role(**item) for item in raw["roles"]]
     box = next(role for role in roles if role.logical_id.startswith(BOX_ROLE))
-    assets = [resource for _, statement in box.grants() for resource in _listed(statement["Resource"])]
+    assets = [resource for _, statement in box.grants() for resource in listed(statement["Resource"])]
     targets = next(s["Resource"] for action, s in box.grants() if action.endswith(":RegisterTargets"))
     bundle = next(resource for resource in assets if "-assets-" in resource).removeprefix("arn:aws:s3:::").split("/", 1)
     calls = []

@@ -12,7 +12,6 @@ from fleet.core import cdk_cli
 from fleet.demo import __main__ as demo
 from fleet.demo import acts, nights
 from fleet.demo.screen import Narrator
-from fleet.localaws import artifacts
 from fleet.localaws.deployed import Deployed
 from tests.synth import CDK_JSON
 
@@ -33,12 +32,6 @@ def test_short_night_finds_a_ten_minute_old_box() -> None:
     assert (night.gone, night.alarm, night.ok) == (at(28, "02:04:00"), at(28, "02:20:04"), at(28, "02:22:04"))
     assert (night.alarm - night.launched).total_seconds() == 600
     assert night.serving == at(28, "02:16:00")
-
-
-def test_tiny_model_is_a_gguf_file(tmp_path: Path) -> None:
-    paths = artifacts.write(tmp_path)
-    assert paths["gguf"].read_bytes()[:8] == b"GGUF\x03\x00\x00\x00"
-    assert paths["modelfile"].read_text().startswith("FROM ")
 
 
 OWN_POOL = {"instance_type": "g6e.xlarge", "gpu_memory_gib": 44.5, "vcpus": 4, "on_demand_usd": 2.0, "spot_usd": 1.0}
