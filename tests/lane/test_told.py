@@ -49,12 +49,12 @@ async def test_line_and_drop_go_through_the_documents_to_the_lane_itself() -> No
         ]
         assert line.line[1].expected > line.line[0].expected > 0
         drop = lane_documents.drop()
-        assert told.dropped("i-1", await run_document(drop, caller, id=line.line[0].id))
+        assert json.loads(await run_document(drop, caller, id=line.line[0].id)) == {"dropped": True}
         ended = await stuck
         assert (ended.status, ended.body["error"]["code"]) == (503, "dropped")
         assert ended.headers["x-should-retry"] == "false"
         assert (await waiting).status == 200
-        assert not told.dropped("i-1", await run_document(drop, caller, id="long-gone"))
+        assert json.loads(await run_document(drop, caller, id="long-gone")) == {"dropped": False}
 
 
 @on_loop
