@@ -9,13 +9,18 @@ import copy
 from contextlib import suppress
 from typing import Any
 
+from botocore.exceptions import ClientError
 from moto.cloudformation import models, parsing
+from moto.core.exceptions import ServiceException
+from werkzeug.exceptions import HTTPException
 
 from fleet.core.replacements import create_only
 from fleet.localaws import ACCOUNT, control
 from fleet.localaws.cloudformation import KEPT, REWRITTEN_BY_TAGS, in_order
 from fleet.localaws.in_place import UPDATES
 from fleet.localaws.patching import extend
+
+REFUSALS = (ClientError, HTTPException, ServiceException)  # what a service says no with; a mistake of ours is none
 
 
 def _resolved(resources: parsing.ResourceMap, name: str) -> dict[str, Any]:
@@ -83,7 +88,7 @@ def _update(resources: parsing.ResourceMap, template: dict[str, Any], parameters
         resource.resolved_properties = properties
     for body, resource in (*reversed(replaced), *leaving):
         if body.get("DeletionPolicy") not in KEPT:
-            with suppress(Exception):  # what cannot be deleted is left behind: the update has succeeded by then
+            with suppress(*REFUSALS):  # what cannot be deleted is left behind: the update has succeeded by then
                 resources._delete_resource(resource, {**body, "Properties": resource.resolved_properties})
 
 
